@@ -228,6 +228,22 @@ impl Epochs {
         Ok(epoch)
     }
 
+    /// Takes an epoch that another process has published, unless it is older than the current one.
+    pub(crate) fn follow(&self, next: Snapshot) {
+        let _one = self.changing.lock();
+        let epoch = next.epoch;
+        let before = {
+            let mut state = self.state.lock();
+            if state.current.epoch > epoch {
+                return;
+            }
+            std::mem::replace(&mut state.current, Arc::new(next))
+        };
+        // It may be the last hold on a large index.
+        drop(before);
+        self.current.send_replace(epoch);
+    }
+
     /// Pins the newest snapshot for a turn that starts.
     pub fn pin(self: &Arc<Self>) -> SnapshotGuard {
         let mut state = self.state.lock();

@@ -9,6 +9,7 @@
 
 pub mod connect;
 mod link;
+mod manifest;
 mod messages;
 mod models;
 mod parts;
@@ -22,11 +23,12 @@ use std::time::Duration;
 
 use self::connect::Secret;
 pub(crate) use self::link::{Bond, Link};
+pub(crate) use self::manifest::{Beginning, FollowedEpochs, Manifests};
 pub(crate) use self::messages::build as build_messages;
 pub(crate) use self::models::{SharedModels, models_of};
 pub(crate) use self::parts::{Lead, OtherShards, Prepared};
 pub use self::parts::{OtherParts, Restriction};
-pub(crate) use self::peers::{AnswerParts, Peers, name_of};
+pub(crate) use self::peers::{AnswerParts, Peers, Service, name_of};
 pub use self::served::answered;
 pub(crate) use self::served::{ComingPart, ServedParts, Target, Targets, ask_elsewhere};
 pub use self::shape::{SHARDS, Shape};

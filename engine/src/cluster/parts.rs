@@ -1,7 +1,8 @@
 //! The parts of a corpus in the other processes: their preparation for an epoch, and what they are asked.
 //!
 //! The first process numbers what it asks the others to prepare. Such a *version* of a part is kept until the first
-//! process has dropped the snapshot that names it, so that a turn finds in every process what its epoch has.
+//! process has dropped the snapshot that names it, so that a turn finds in every process what its epoch has. The first
+//! process keeps the snapshots that turns of other processes read ([`super::manifest`]).
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::manifest::Manifests;
 use super::peers::Peers;
+use super::served::ServedParts;
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{ComponentError, IndexError, OperatorError};
 use crate::filter::{Condition, Filter};
@@ -72,11 +75,17 @@ pub(crate) struct Prepared {
 pub(crate) struct Lead {
     peers: Arc<Peers>,
     corpus: Arc<str>,
+    manifests: Arc<Manifests>,
 }
 
 impl Lead {
-    pub fn new(peers: Arc<Peers>, corpus: Arc<str>) -> Self {
-        Self { peers, corpus }
+    pub fn new(peers: Arc<Peers>, corpus: Arc<str>, manifests: Arc<Manifests>) -> Self {
+        Self { peers, corpus, manifests }
+    }
+
+    /// The epochs that the other processes have.
+    pub fn manifests(&self) -> &Arc<Manifests> {
+        &self.manifests
     }
 
     /// Has all changes before this commit applied. The result tells whether a part has changed.
@@ -112,10 +121,10 @@ impl Lead {
         version: u64,
         request: Request,
     ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
-        let (peers, corpus) = (self.peers.clone(), self.corpus.clone());
+        let (peers, corpus, own) = (self.peers.clone(), self.corpus.clone(), Some(self.manifests.parts().clone()));
         async move {
             let (documents, chunks, kept) = (0, 0, Mutex::default());
-            let mut others = OtherShards { peers, corpus, version, documents, chunks, kept };
+            let mut others = OtherShards { peers, corpus, version, own, documents, chunks, kept };
             let request = encode(&request).map_err(failed)?;
             let mut any_changed = false;
             for prepared in others.peers.ask_all(Topic::Parts, &request).await.map_err(failed)? {
@@ -136,11 +145,13 @@ fn failed(reason: String) -> IndexError {
 /// What operators keep, by index and key.
 type Kept = HashMap<(String, &'static str), Arc<dyn Any + Send + Sync>>;
 
-/// The parts of a corpus in the other processes, at a version, which they keep until this is dropped.
+/// The parts of a corpus in the other processes, at a version. They keep it until the first process drops this.
 pub(crate) struct OtherShards {
     peers: Arc<Peers>,
     corpus: Arc<str>,
     version: u64,
+    /// What the first process itself serves. `None` in the other processes.
+    own: Option<Arc<ServedParts>>,
     /// Number of their documents.
     pub documents: usize,
     /// Number of their passages.
@@ -149,8 +160,22 @@ pub(crate) struct OtherShards {
     kept: Mutex<Kept>,
 }
 
+impl OtherShards {
+    /// For another process than the first, which keeps the version meanwhile.
+    pub fn following(peers: Arc<Peers>, corpus: Arc<str>, version: u64, documents: usize, chunks: usize) -> Self {
+        Self { peers, corpus, version, own: None, documents, chunks, kept: Mutex::default() }
+    }
+
+    /// The version.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}
+
 impl Drop for OtherShards {
     fn drop(&mut self) {
+        let Some(own) = &self.own else { return };
+        own.release(&self.corpus, self.version);
         let release = Request::Release { corpus: self.corpus.clone(), version: self.version };
         // An order to close comes after everything else, so nothing may follow it.
         if let Ok(release) = encode(&release)

@@ -1,4 +1,4 @@
-//! What a process serves to the others: its parts of the corpora, at the versions that the first process has asked for.
+//! What a process serves to the others: its parts of the corpora, at the versions that the first process has numbered.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl ServedParts {
         self.corpora.lock().retain(|name, _| is_kept(name));
     }
 
-    /// Keeps a version of a corpus until the first process releases it.
+    /// Keeps a version of this process's part of a corpus until the first process releases it.
     pub fn keep(&self, corpus: &Arc<str>, version: u64, view: Arc<CorpusSnapshot>) {
         let definitions = self.corpora.lock().get(corpus).map(|served| served.definitions.clone());
         self.keep_with(corpus, version, view, definitions.unwrap_or_default());
@@ -210,6 +210,26 @@ impl ServedParts {
     fn keep_with(&self, corpus: &Arc<str>, version: u64, view: Arc<CorpusSnapshot>, definitions: Arc<ByKey>) {
         let version_of = Arc::new(Version { view, definitions });
         self.versions.lock().insert((corpus.clone(), version), version_of);
+    }
+
+    /// A version of this process's part of a corpus.
+    pub fn version(&self, corpus: &Arc<str>, version: u64) -> Option<Arc<CorpusSnapshot>> {
+        self.versions.lock().get(&(corpus.clone(), version)).map(|kept| kept.view.clone())
+    }
+
+    /// Drops a version of a corpus.
+    pub fn release(&self, corpus: &Arc<str>, version: u64) {
+        let released = self.versions.lock().remove(&(corpus.clone(), version));
+        drop(released);
+    }
+
+    /// Answers questions about more indexes of a corpus, which a reload adds.
+    pub fn define(&self, corpus: &Arc<str>, added: &ByKey) {
+        if let Some(served) = self.corpora.lock().get_mut(corpus) {
+            let mut definitions = ByKey::clone(&served.definitions);
+            definitions.extend(added.iter().map(|(key, definition)| (key.clone(), definition.clone())));
+            served.definitions = Arc::new(definitions);
+        }
     }
 
     /// Prepares the switch of a corpus to what a reload has opened.
@@ -236,7 +256,7 @@ impl ServedParts {
         Ok(prepared)
     }
 
-    /// Answers a message of the first process.
+    /// Answers a message of another process.
     pub async fn answer(&self, message: Bytes) -> Result<Bytes, String> {
         match decode(&message)? {
             Request::Prepare { corpus, commits, version } => {

@@ -61,6 +61,8 @@ pub(crate) enum Order {
 pub(crate) enum Topic {
     /// A part of a corpus ([`super::ServedParts`]).
     Parts,
+    /// The epochs that all processes read ([`super::manifest`]).
+    Epochs,
     /// The call of a model ([`super::models`]).
     Models,
     /// A reload of the pipeline.
@@ -69,6 +71,8 @@ pub(crate) enum Topic {
     Letters,
     /// What the program that runs the engine asks.
     Program,
+    /// The first process ends soon. The answer comes when the program of this process has no more requests.
+    Drain,
 }
 
 /// What a message is.

@@ -34,6 +34,12 @@ impl CorpusSnapshot {
         self.others = Some(Arc::new(others));
     }
 
+    /// The part that this process has, alone.
+    pub(crate) fn own_part(&self) -> Self {
+        let (documents, chunks) = self.others.as_ref().map_or((0, 0), |others| (others.documents, others.chunks));
+        Self { documents: self.documents - documents, chunks: self.chunks - chunks, others: None, ..self.clone() }
+    }
+
     /// The passages that a turn may find: those for which the filter is true, that meet the caller's condition, and that
     /// the principal may read. Every operator that reads passages from a corpus must keep to them.
     pub fn permitted(&self, filter: Option<&Filter>, turn: &Turn) -> Permitted {
@@ -85,6 +91,8 @@ pub struct Snapshot {
     pub corpora: BTreeMap<Arc<str>, Arc<CorpusSnapshot>>,
     /// Other names of the corpora.
     pub aliases: Arc<Aliases>,
+    /// In a cluster, keeps the epoch in the other processes until it is dropped.
+    pub lease: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Snapshot {

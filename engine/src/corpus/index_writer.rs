@@ -434,6 +434,10 @@ impl IndexWriter {
             next.add(others);
         }
         let epoch = self.epochs.publish(&self.corpus, next)?;
+        if let Parts::Leading(lead) = &self.parts {
+            let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
+            manifests.announce(&epochs).await;
+        }
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
         if delta.added.len() + delta.removed.len() >= MANY {

@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::feeds::{Feed, Manual, TurnFeed};
 pub(super) use self::stored::{StoredPassages, logged_definition};
 use super::lacking::{KeptModel, Loaded, WithoutModel, warn};
+use super::messages::Drains;
 use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
 use crate::backup::Backup;
 use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims, real};
-use crate::cluster::{Lead, Peers, ServedParts, SharedModels};
+use crate::cluster::{Lead, Manifests, Peers, ServedParts, SharedModels};
 use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Model, ModelConfig,
     Models, TurnSourceConfig,
@@ -33,6 +34,7 @@ use crate::mapped::MappedFiles;
 use crate::metrics::Metrics;
 use crate::panics::{Panicked, caught_async};
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedNode};
+use crate::publish::Epochs;
 use crate::sinks::{SinkContext, SinkHandle};
 use crate::state::{StateDirectory, StateError};
 use crate::turns::{Generation, Reach, Running as RunningKind, RunningNode, TurnsShared};
@@ -66,10 +68,17 @@ pub(super) struct RuntimeContext {
     pub peers: Option<Arc<Peers>>,
     /// The models of all processes, in a cluster.
     pub models: Option<Arc<SharedModels>>,
-    /// What this process serves to the first one.
+    /// What this process serves to the others.
     pub parts: Arc<ServedParts>,
+    /// The epochs that the other processes have; for the first process of a cluster.
+    pub manifests: Option<Arc<Manifests>>,
+    /// The epochs that the index writers publish. In another process than the first, they have its parts alone, and turns
+    /// read those of the first process (`TurnsShared::epochs`).
+    pub published: Arc<Epochs>,
     /// Set when another process was told to stop.
     pub stop_asked: Arc<AtomicBool>,
+    /// The requests of the program, when the first process ends.
+    pub drains: Arc<Drains>,
     /// Processes that are no longer in the cluster, until the corpora are published.
     pub former: Arc<Mutex<Vec<Former>>>,
     /// Where encodings are copied to and restored from.
@@ -205,10 +214,12 @@ impl RuntimeContext {
 
     /// What this process has of a corpus.
     pub fn parts_of(&self, corpus: &Arc<str>) -> Parts {
-        match &self.peers {
-            None => Parts::Whole,
-            Some(peers) if peers.shape.is_first() => Parts::Leading(Lead::new(peers.clone(), corpus.clone())),
-            Some(_) => Parts::Served(self.parts.clone()),
+        match (&self.peers, &self.manifests) {
+            (None, _) => Parts::Whole,
+            (Some(peers), Some(manifests)) => {
+                Parts::Leading(Lead::new(peers.clone(), corpus.clone(), manifests.clone()))
+            }
+            (Some(_), None) => Parts::Served(self.parts.clone()),
         }
     }
 
@@ -249,7 +260,7 @@ impl RuntimeContext {
         let opened =
             opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?;
         // In any case, the index is compared with the whole corpus before anything is published.
-        match (opened.version(), self.shared.epochs.version(corpus, key)) {
+        match (opened.version(), self.published.version(corpus, key)) {
             (Some(now), Some(then)) if now > then => {
                 tracing::info!(%corpus, %key, now, then, "the index has commits after the last epoch");
             }
@@ -404,7 +415,20 @@ impl RuntimeContext {
         let failed_turns = if self.options.opens_sinks(plan) { plan.failed_turns } else { FailedTurns::Answer };
         let (mode, live, retries) = (plan.standing_mode(), plan.live_sinks(), plan.retries);
         let reach = Reach::of(&nodes);
-        Ok(Arc::new(Generation { number, nodes, stamp, mode, live, retries, failed_turns, indexes, reach, lacking }))
+        let aliases = Arc::new(plan.aliases());
+        Ok(Arc::new(Generation {
+            number,
+            nodes,
+            stamp,
+            mode,
+            live,
+            retries,
+            failed_turns,
+            indexes,
+            reach,
+            lacking,
+            aliases,
+        }))
     }
 }
 

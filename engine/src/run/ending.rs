@@ -94,6 +94,7 @@ impl Engine {
             peers.ask_to_stop();
             return;
         }
+        drop(self.inner.context.handle.spawn(self.drain_others()));
         self.inner.stopping.store(true, Ordering::Release);
         self.inner.context.shared.stopping.store(true, Ordering::Release);
         self.end_turns();

@@ -1,6 +1,7 @@
 //! What the programs of a cluster's processes ask each other, for example to serve requests on any process.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -40,6 +41,28 @@ impl Engine {
     /// until then, for at most a second.
     pub fn end_answers(&self) {
         self.peers.iter().for_each(|peers| peers.retire(Topic::Program, PATIENCE));
+    }
+
+    /// Tells the other processes that this one ends soon, so that their programs accept no more requests
+    /// ([`Engine::is_draining`]), and waits until they have answered those that run. For the first process of a
+    /// cluster; otherwise, this does nothing.
+    pub fn drain_others(&self) -> impl Future<Output = ()> + Send + use<> {
+        let peers = self.peers.clone().filter(|peers| peers.shape.is_first() && !peers.is_closing());
+        async move {
+            if let Some(peers) = peers {
+                let _ = peers.ask_all(Topic::Drain, &Bytes::default()).await;
+            }
+        }
+    }
+
+    /// Whether the first process of the cluster ends soon.
+    pub fn is_draining(&self) -> bool {
+        self.inner.context.drains.asked.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the program answers requests, which the end of the first process waits for.
+    pub fn set_serves(&self, serves: bool) {
+        self.inner.context.drains.serves.send_replace(serves);
     }
 
     /// The plan that the first process has last reloaded, if this is another process and has not taken it yet.

@@ -7,6 +7,7 @@ mod error;
 mod lacking;
 mod maintain;
 mod members;
+mod messages;
 mod options;
 mod reload;
 mod resume;
@@ -324,6 +325,11 @@ impl Engine {
     /// run has stored it.
     pub fn wait_serving_for(&self, duration: Duration) -> Result<bool, RunError> {
         self.wait_for(&self.inner.context.shared.serving, duration)
+    }
+
+    /// Whether callers are answered.
+    pub fn is_serving(&self) -> bool {
+        self.inner.context.shared.serving.load(Ordering::Acquire)
     }
 
     fn wait_for(&self, flag: &AtomicBool, duration: Duration) -> Result<bool, RunError> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use futures::FutureExt;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +13,7 @@ use super::build::{Former, RuntimeContext, StoredPassages, TurnFeed};
 use super::ending::IoThreads;
 use super::lacking::warn;
 use super::maintain::run_maintenance;
+use super::messages::serve_peers;
 use super::reload::follow::follow;
 use super::resume::resume;
 use super::worker_pool::{Command, WorkerPool};
@@ -22,7 +22,7 @@ use crate::activity::Activity;
 use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
 use crate::cluster::connect::{ConnectError, Member, connect};
-use crate::cluster::{Bytes, ClusterOptions, Link, Order, Peers, Shape, SharedModels, Topic};
+use crate::cluster::{Beginning, ClusterOptions, Link, Manifests, Peers, ServedParts, Shape, SharedModels};
 use crate::component::{BuildError, Models, new_run};
 use crate::corpus::{CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
@@ -48,8 +48,9 @@ impl Engine {
         }
         let peers = shape.is_cluster().then(|| Peers::new(shape, io.handle.clone()));
         let dead = DeadLetters::counted();
-        let epochs = Arc::new(Epochs::open(directory)?);
-        epochs.set_aliases(Arc::new(plan.aliases()));
+        let published = Arc::new(Epochs::open(directory)?);
+        published.set_aliases(Arc::new(plan.aliases()));
+        let epochs = if shape.is_first() { published.clone() } else { Arc::new(Epochs::open(None)?) };
         // Turns of a caller, and turns without sinks, leave no durable state.
         let lasting = shape.is_first() && options.answer && options.sinks && options.reads_any(&plan);
         let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;
@@ -86,6 +87,9 @@ impl Engine {
         let former = others.into_iter().flatten();
         let former = former.map(|(_, directory)| Former { directory, indexes: Vec::new() }).collect();
         let backup = super::backup::open(&options, state.as_deref(), &plan.name, &metrics)?;
+        let parts = Arc::<ServedParts>::default();
+        let manifests = peers.as_ref().filter(|_| shape.is_first());
+        let manifests = manifests.map(|peers| Manifests::new(peers.clone(), parts.clone()));
         let context = RuntimeContext {
             options: options.clone(),
             handle: io.handle.clone(),
@@ -103,8 +107,11 @@ impl Engine {
             run: new_run(),
             models: peers.as_ref().map(|peers| SharedModels::new(peers.clone(), &shared.activity)),
             peers: peers.clone(),
-            parts: Arc::default(),
+            parts,
+            manifests,
+            published,
             stop_asked: Arc::default(),
+            drains: Arc::default(),
             former: Arc::new(Mutex::new(former)),
             backup,
         };
@@ -204,7 +211,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         let keys = definitions[&planned.name].keys().cloned().collect();
         let number = context.feed_number();
         let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
-        let (epochs, parts) = (shared.epochs.clone(), context.parts_of(&planned.name));
+        let (epochs, parts) = (context.published.clone(), context.parts_of(&planned.name));
         let (log, passages) = passages.map(StoredPassages::wait).unwrap_or_default();
         let passages =
             passages.filter(|_| indexes.iter().all(|(key, index)| context.has_all(&planned.name, key, &**index)));
@@ -306,65 +313,6 @@ fn join_cluster(
     Ok(links.collect())
 }
 
-/// Answers the other processes and executes their orders.
-fn serve_peers(peers: &Arc<Peers>, context: &RuntimeContext) {
-    let parts = context.parts.clone();
-    let service = move |message, _| {
-        let parts = parts.clone();
-        async move { parts.answer(message).await }.boxed()
-    };
-    let dead = context.dead.clone();
-    if peers.shape.is_first() {
-        let service = move |Bytes(letter): Bytes, _| {
-            let dead = dead.clone();
-            async move {
-                dead.take(serde_json::from_slice(&letter).map_err(|error| error.to_string())?);
-                Ok(Bytes::default())
-            }
-            .boxed()
-        };
-        peers.serve(Topic::Letters, Arc::new(service));
-    } else {
-        // If this is lost, the document is read again.
-        let peers = Arc::downgrade(peers);
-        dead.forward(Box::new(move |letter| {
-            if let (Some(peers), Ok(letter)) = (peers.upgrade(), serde_json::to_vec(letter)) {
-                peers.tell_first(Topic::Letters, Bytes(letter));
-            }
-        }));
-    }
-    // Held until the first process says that no more turns come.
-    let waits = AtomicBool::new(!peers.shape.is_first());
-    if !peers.shape.is_first() {
-        context.pool.hold();
-    }
-    let (pool, stop_asked, of_commander) =
-        (Arc::downgrade(&context.pool), context.stop_asked.clone(), Arc::downgrade(peers));
-    let commander = move |order| match order {
-        Order::Finish { stopping } => {
-            let Some(pool) = pool.upgrade() else { return };
-            if stopping {
-                pool.stop();
-            }
-            if waits.swap(false, Ordering::AcqRel) {
-                pool.release();
-            }
-        }
-        Order::Close => of_commander.upgrade().iter().for_each(|peers| peers.close()),
-        Order::Stop => stop_asked.store(true, Ordering::Release),
-    };
-    peers.serve(Topic::Parts, Arc::new(service));
-    if let Some(models) = &context.models {
-        let models = Arc::downgrade(models);
-        let service = move |question, parts| {
-            let models = models.upgrade();
-            async move { models.ok_or("it is ending")?.answer(question, parts).await }.boxed()
-        };
-        peers.serve(Topic::Models, Arc::new(service));
-    }
-    peers.command(Arc::new(commander));
-}
-
 /// Checks that every operator with an index can use it in a cluster.
 pub(super) fn check_divided(plan: &Plan, models: &Models) -> Result<(), RunError> {
     for node in &plan.nodes {
@@ -380,6 +328,7 @@ pub(super) fn check_divided(plan: &Plan, models: &Models) -> Result<(), RunError
 }
 
 /// Starts the turns of callers once every corpus is published, and those of sources once every source of a corpus is read.
+/// In a cluster, the first process says so.
 async fn announce_ready(mut feeds: Vec<(Arc<str>, watch::Receiver<CorpusState>)>, context: RuntimeContext) {
     for begun in [|state: &CorpusState| *state != CorpusState::Loading, CorpusState::is_read] {
         for (corpus, state) in &mut feeds {
@@ -393,11 +342,22 @@ async fn announce_ready(mut feeds: Vec<(Arc<str>, watch::Receiver<CorpusState>)>
                 return;
             }
         }
+        if context.peers.is_some() && context.manifests.is_none() {
+            continue;
+        }
         if !context.shared.serving.swap(true, Ordering::AcqRel) {
             context.pool.wake();
+            if let Some(manifests) = &context.manifests {
+                // Also if there is no corpus.
+                manifests.announce(&context.shared.epochs).await;
+                manifests.begin(Beginning::Callers);
+            }
         }
     }
-    context.shared.ready.store(true, Ordering::Release);
-    context.shared.wake_conversations();
+    if context.peers.is_none() || context.manifests.is_some() {
+        context.shared.ready.store(true, Ordering::Release);
+        context.shared.wake_conversations();
+        context.manifests.iter().for_each(|manifests| manifests.begin(Beginning::Sources));
+    }
     context.forget_former();
 }

@@ -130,6 +130,8 @@ impl Engine {
         let shared = &self.inner.context.shared;
         let generation = self.inner.running.lock().generation.clone();
         let snapshot = self.epochs().current();
+        // In another process than the first, its parts.
+        let own = self.inner.context.published.current();
         let operators = generation.nodes.iter().filter(|node| matches!(node.running, Running::Operator(_)));
         let nodes = operators.map(|node| NodeStatus {
             id: node.id.clone(),
@@ -154,7 +156,7 @@ impl Engine {
                 CorpusState::Failed(reason) => ("failed", None, Some(reason.clone())),
             };
             let (documents, passages) =
-                snapshot.corpora.get(&name).map_or((0, 0), |corpus| (corpus.documents, corpus.chunks));
+                own.corpora.get(&name).map_or((0, 0), |corpus| (corpus.documents, corpus.chunks));
             let get = CorpusProgress::get;
             let preparing = get(&progress.prepare).saturating_sub(get(&progress.prepared));
             CorpusStatus {

@@ -42,7 +42,7 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     caller.tell(Event::Started { epoch: snapshot.epoch });
     let number = shared.asks.number();
     let turn = Arc::new(Turn {
-        key: key(&request.conversation_id, &request.text, number),
+        key: key(&request.conversation_id, &request.text, shared.shape.process, number),
         conversation_id: request.conversation_id,
         turn: request.turn,
         text: request.text,
@@ -67,9 +67,9 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
 }
 
 /// A unique key for each question.
-fn key(conversation: &str, text: &str, number: u64) -> Arc<str> {
+fn key(conversation: &str, text: &str, process: usize, number: u64) -> Arc<str> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let parts = [conversation, text, &number.to_string(), &now.as_nanos().to_string()];
+    let parts = [conversation, text, &process.to_string(), &number.to_string(), &now.as_nanos().to_string()];
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes());

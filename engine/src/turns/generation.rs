@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Reach;
-use crate::component::Operator;
+use crate::component::{Aliases, Operator};
 use crate::plan::{AnswerMode, FailedTurns, Retries};
 use crate::record::{AnswerRecord, PortType, Provenance};
 use crate::sinks::SinkHandle;
@@ -57,6 +57,8 @@ pub struct Generation {
     pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
     /// The sources that reach each node.
     pub reach: Reach,
+    /// Other names of its corpora.
+    pub aliases: Arc<Aliases>,
     /// Why optional models are not loaded, by model.
     pub lacking: BTreeMap<Arc<str>, Arc<str>>,
 }

@@ -26,8 +26,8 @@ use crate::outline::Outline;
 use crate::pipelines::LastReload;
 use crate::stored::ResponseStore;
 use crate::{
-    answers, chat, documents, embeddings, health, mcp, metrics, models, openapi, origin, page, pipelines, reports,
-    responses, search, stored, turns,
+    answers, chat, documents, embeddings, forward, health, mcp, metrics, models, openapi, origin, page, pipelines,
+    reports, responses, search, stored, turns,
 };
 
 /// A served pipeline.
@@ -231,23 +231,28 @@ pub fn unique(prefix: &str) -> String {
     format!("{prefix}{}", hash.as_str().get(..32).unwrap_or_default())
 }
 
+/// The routes that need only the corpora and the models. Any process of a cluster answers them.
+fn questions() -> Router<App> {
+    Router::new()
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/embeddings", post(embeddings::create))
+        .route("/v1/turns", post(turns::create))
+        .route("/v1/search", get(search::find).post(search::find_by_body))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::one))
+}
+
 /// All routes.
 pub fn router(app: App) -> Router {
     let documents = get(documents::read).put(documents::write).delete(documents::remove);
     let mcp = Router::new()
         .route_service("/mcp", mcp::service(&app))
         .route_layer(middleware::from_fn_with_state(app.clone(), bounded));
-    let work = Router::new()
-        .route("/v1/chat/completions", post(chat::create))
+    let work = questions()
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(stored::read).delete(stored::remove))
-        .route("/v1/embeddings", post(embeddings::create))
-        .route("/v1/turns", post(turns::create))
-        .route("/v1/search", get(search::find).post(search::find_by_body))
         .route("/v1/documents", get(documents::list).post(documents::add))
         .route("/v1/documents/{*id}", documents)
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{*id}", get(models::one))
         .merge(mcp)
         .route("/v1/reports", get(reports::list))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
@@ -319,13 +324,18 @@ pub fn observing(app: App, is_local: bool) -> Router {
     router.layer(middleware::from_fn_with_state(app.clone(), observe)).with_state(app)
 }
 
-/// The routes of a process of a cluster that is not the first. Metrics and health are its own, and so is what is below
-/// `/process`. Everything else is forwarded, also `/readyz`: the process is ready when process 0 is.
+/// The routes of a process of a cluster that is not the first. It answers questions itself. Metrics and health are its
+/// own, and so is what is below `/process`. Everything else is forwarded to process 0, which has the documents' stores,
+/// the durable turns, the sinks and the stored responses.
 pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
-    let router = Router::new()
+    let answered = questions()
+        .route_layer(middleware::from_fn_with_state(app.clone(), admit))
         .route("/metrics", get(metrics::text))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
+        .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::durable_turns));
+    let router = answered
         .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
         .nest("/process", shown(&app))
         .fallback(move |request: Request| forwarder.forward(request));
     for_pages(router, app)

@@ -1,5 +1,6 @@
-//! A process of a cluster other than the first serves everything that process 0 serves: it forwards requests to it over
-//! the cluster's own connections. `answering.rs` is the side of process 0, and `wire.rs` the form of the messages.
+//! A process of a cluster other than the first serves everything that process 0 serves. It answers questions itself, and
+//! forwards other requests to process 0 over the cluster's own connections. `answering.rs` is the side of process 0, and
+//! `wire.rs` the form of the messages.
 
 mod answering;
 #[cfg(test)]
@@ -10,13 +11,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::Request;
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http_body::Body as _;
+use serde::Deserialize;
 
 pub use self::answering::Answerer;
 pub(crate) use self::answering::Answering;
@@ -29,17 +32,14 @@ use crate::error::ApiError;
 use crate::limits::{Deadline, Place};
 use crate::server::{ServeError, Server, is_exposed};
 
-/// The last parts of answers are sent within this many seconds when the cluster has ended.
-const DRAIN_S: f64 = 2.0;
-
 /// Asks process 0: the items of the stream are the parts of its answer, in order. An error is the last item. Dropping
 /// the stream cancels the request in process 0.
 pub type Asker = Arc<dyn Fn(Vec<u8>) -> BoxStream<'static, Result<Vec<u8>, String>> + Send + Sync>;
 
 impl Server {
-    /// Binds the address of a process that is not the first of its cluster, to forward requests to process 0 with
-    /// `ask`. Tokens, limits and TLS are as with [`Server::bind`]. The process answers `/healthz`, `/metrics` and what is
-    /// below `/process` for itself. `served` is the process's part of the pipeline.
+    /// Binds the address of a process that is not the first of its cluster. Tokens, limits and TLS are as with
+    /// [`Server::bind`]. The process answers questions, `/healthz`, `/readyz`, `/metrics` and what is below `/process`
+    /// itself, and forwards other requests to process 0 with `ask`. `served` is the pipeline in this process.
     ///
     /// # Errors
     ///
@@ -50,8 +50,6 @@ impl Server {
         served: Arc<Served>,
         ask: Asker,
     ) -> Result<Self, ServeError> {
-        // It is stopped after process 0, which has waited for all requests.
-        let config = ServeConfig { drain_s: DRAIN_S.min(config.drain_s), ..config };
         let routes = |app: &App| {
             let to = Forwarder { app: app.clone(), ask, is_exposed: is_exposed(address) || !app.tokens().is_empty() };
             forwarding(app.clone(), to)
@@ -92,7 +90,7 @@ impl Forwarder {
         };
         tracing::warn!(reason, "process 0 does not answer a request");
         Err(ApiError::unavailable(
-            "process 0 of the cluster, which answers all requests, does not answer: it is starting or stopping, or it \
+            "process 0 of the cluster, which answers this request, does not answer: it is starting or stopping, or it \
              runs `turnflow run` instead of `turnflow serve`; try again",
         ))
     }
@@ -107,6 +105,23 @@ impl Forwarder {
         let place = Deadline::after(limits.request_s).within(self.app.places().take(&caller)).await??;
         Ok((whole(headers, &mut body, &limits).await?, Some(place)))
     }
+}
+
+/// Middleware: forwards durable turns, whose source process 0 has.
+pub(crate) async fn durable_turns(State(forwarder): State<Forwarder>, request: Request, next: Next) -> Response {
+    match is_durable(request.uri()) {
+        true => forwarder.forward(request).await.into_response(),
+        false => next.run(request).await,
+    }
+}
+
+fn is_durable(uri: &Uri) -> bool {
+    #[derive(Deserialize)]
+    struct Turns {
+        #[serde(default)]
+        durable: bool,
+    }
+    uri.path() == "/v1/turns" && Query::<Turns>::try_from_uri(uri).is_ok_and(|Query(turns)| turns.durable)
 }
 
 /// The next part of an answer, or why there is none.

@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value as Json_, json};
-use turnflow_engine::corpus::CorpusState;
 
 use crate::app::App;
 
@@ -18,8 +17,7 @@ pub async fn alive() -> Json<Json_> {
 pub(crate) fn loading(app: &App) -> usize {
     let waiting = app.pipelines().iter().filter(|served| {
         let engine = served.engine();
-        let is_ready = |state: &CorpusState| matches!(state, CorpusState::Ready { .. } | CorpusState::Stored { .. });
-        engine.has_ended() || !engine.corpora().iter().all(|(.., state)| is_ready(&state.borrow()))
+        engine.has_ended() || !engine.is_serving()
     });
     waiting.count()
 }

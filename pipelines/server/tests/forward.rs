@@ -125,10 +125,11 @@ impl Cluster {
         body
     }
 
-    /// Begins a streamed answer to a question; its head comes with the first word.
+    /// Begins a streamed answer to a question, which process 0 answers because it stores it; its head comes with the first
+    /// word.
     async fn stream(&self, question: &str) -> reqwest::Response {
-        let body = json!({ "messages": [{ "role": "user", "content": question }], "stream": true });
-        let request = self.client.post(format!("{}/v1/chat/completions", self.other)).json(&body);
+        let body = json!({ "input": question, "stream": true });
+        let request = self.client.post(format!("{}/v1/responses", self.other)).json(&body);
         let response = request.send().await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
         response
@@ -197,25 +198,33 @@ fn what_process_0_serves_every_process_serves() {
             let (found, error) = cluster.send(method, path, body).await;
             assert_eq!((found, &error["error"]["code"]), (status, &json!(code)), "{method} {path}: {error}");
         }
+        cluster.ok("POST", "/v1/responses", Some(json!({ "input": "When does the ferry leave?" }))).await;
         // Its metrics are its own, and those of process 0 count what it forwarded.
         let metrics = async |url: &str| {
             let request = cluster.client.get(format!("{url}/metrics")).bearer_auth("secret");
             request.send().await.unwrap().text().await.unwrap()
         };
-        let counted = "turnflow_http_requests_total{method=\"POST\",route=\"/v1/chat/completions\",status=\"200\"} 1";
-        assert!(metrics(&cluster.first).await.contains(counted));
-        assert!(!metrics(&cluster.other).await.contains(counted));
+        let counted =
+            |route| format!("turnflow_http_requests_total{{method=\"POST\",route=\"{route}\",status=\"200\"}} 1");
+        for (url, route, other) in [
+            (&cluster.first, "/v1/responses", "/v1/chat/completions"),
+            (&cluster.other, "/v1/chat/completions", "/v1/responses"),
+        ] {
+            let metrics = metrics(url).await;
+            assert!(metrics.contains(&counted(route)) && !metrics.contains(&counted(other)), "{metrics}");
+        }
     });
 }
 
 #[test]
-fn a_token_has_one_rate_in_all_processes() {
+fn what_is_forwarded_counts_for_the_rate_of_process_0() {
     let config = r#"Serve(tokens: [(name: "web", token: File("SECRET"), rate: 0.01, burst: 4)])"#;
     with_cluster(config, PIPELINE, async |cluster| {
         // The first of the four was a document.
         let mut seen = Vec::new();
         for url in [&cluster.other, &cluster.first, &cluster.other, &cluster.other, &cluster.first] {
-            let response = cluster.client.get(format!("{url}/v1/models")).bearer_auth("secret").send().await.unwrap();
+            let request = cluster.client.get(format!("{url}/v1/documents")).bearer_auth("secret");
+            let response = request.send().await.unwrap();
             seen.push(response.status().as_u16());
         }
         assert_eq!(seen, [200, 200, 200, 429, 429]);
@@ -313,7 +322,8 @@ fn a_streamed_answer_comes_word_by_word() {
             until_said(&mut response, &format!("\"{word}\"")).await;
         }
         model.pieces.send(None).unwrap();
-        until_said(&mut response, "data: [DONE]\n\n").await;
+        until_said(&mut response, "response.completed").await;
+        while response.chunk().await.unwrap().is_some() {}
         assert_eq!(response.chunk().await.unwrap(), None);
 
         // A client that leaves cancels its turn, and with it the call of the model.
@@ -351,7 +361,7 @@ fn a_cluster_that_ends_in_the_middle_of_an_answer_cuts_it_off() {
             if !is_lost {
                 tokio::time::timeout(PATIENCE, cluster.ended).await.unwrap().unwrap();
             }
-            for path in ["/readyz", "/v1/models"] {
+            for path in ["/v1/answers", "/v1/documents"] {
                 let response = cluster.client.get(format!("{}{path}", cluster.other)).send().await.unwrap();
                 assert_eq!(response.status().as_u16(), 503, "{path}");
             }
@@ -369,14 +379,14 @@ fn a_server_that_stops_finishes_what_other_processes_asked() {
         until_said(&mut response, "\"The \"").await;
         cluster.stop.cancel();
         let begun = Instant::now();
-        while cluster.send("GET", "/v1/models", None).await.0 != 503 {
+        while cluster.send("GET", "/v1/documents", None).await.0 != 503 {
             assert!(begun.elapsed() < PATIENCE);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(!cluster.ended.is_finished());
         model.pieces.send(Some("end.")).unwrap();
         model.pieces.send(None).unwrap();
-        until_said(&mut response, "data: [DONE]\n\n").await;
+        until_said(&mut response, "response.completed").await;
         tokio::time::timeout(PATIENCE, cluster.ended).await.unwrap().unwrap();
     });
 }

@@ -55,7 +55,7 @@ impl RuntimeContext {
 
     /// Whether an index has all that the last epoch needs of it, so that it can serve the stored passages without a model.
     pub fn has_all(&self, corpus: &str, key: &str, index: &dyn Index) -> bool {
-        match (index.version(), self.shared.epochs.version(corpus, key)) {
+        match (index.version(), self.published.version(corpus, key)) {
             (Some(now), Some(then)) => now >= then,
             (Some(_), None) => false,
             (None, _) => index.preparation().is_none(),
@@ -66,7 +66,7 @@ impl RuntimeContext {
     /// does not.
     pub fn stored_passages(&self, planned: &PlannedCorpus) -> Option<StoredPassages> {
         let mut log = self.passage_log(planned)?;
-        let version = self.shared.epochs.version(&planned.name, PASSAGE_LOG);
+        let version = self.published.version(&planned.name, PASSAGE_LOG);
         let Some(version) = version.filter(|_| self.options.corpora == Mode::Follow) else {
             return Some(StoredPassages(Reading::Not(log)));
         };

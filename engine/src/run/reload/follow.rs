@@ -333,7 +333,10 @@ impl Following {
         let (_, generation) = self.built.as_ref().ok_or("its operators are not built")?;
         self.generation = Some(generation.clone());
         inner.context.shared.generations.write().insert(generation.number, generation.clone());
-        inner.context.pool.tell(&Command::Generation(generation.clone()));
+        // Its turns may start as soon as the first process has switched.
+        if !inner.context.pool.tell(&Command::Generation(generation.clone())).wait() {
+            return Err("it is ending".to_owned());
+        }
         for coming in self.coming.iter_mut().filter(|coming| !coming.fresh) {
             let feed = coming.feed.as_ref().map(|feed| (feed.shared.feed, feed.shared.targets().clone()));
             let filled = std::mem::take(&mut coming.filled);
@@ -354,8 +357,7 @@ impl Following {
         let (views, published): (Vec<_>, Vec<_>) =
             switched.into_iter().map(|switched| ((switched.corpus, switched.view), switched.published)).unzip();
         let aliases = Arc::new(plan.aliases());
-        let epochs = &inner.context.shared.epochs;
-        let done = epochs.switch(generation.number, aliases, views, |name| names.contains(name));
+        let done = inner.context.published.switch(generation.number, aliases, views, |name| names.contains(name));
         for published in published {
             let _ = published.send(done.is_ok());
         }

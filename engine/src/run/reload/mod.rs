@@ -192,21 +192,29 @@ impl<'a> Reload<'a> {
             match running.corpora.get(&coming.name) {
                 Some(there) => there.indexes.prepare_for(&there.keys),
                 None => {
-                    self.context.shared.epochs.admit(&coming.name, false);
+                    self.context.published.admit(&coming.name, false);
                     self.context.parts.retain(|name| *name != *coming.name);
                     self.inner.leaving.lock().push(coming.indexes.ended());
                 }
             }
         }
         // A new corpus may already be published.
-        let current = self.context.shared.epochs.current();
+        let current = self.context.published.current();
         if current.corpora.keys().any(|name| !running.corpora.contains_key(name)) {
             let kept = |name: &str| running.corpora.contains_key(name);
-            if let Err(error) =
-                self.context.shared.epochs.switch(current.plan, current.aliases.clone(), Vec::new(), kept)
-            {
-                tracing::warn!(%error, "cannot remove a corpus of the cancelled plan; it stays published");
+            match self.context.published.switch(current.plan, current.aliases.clone(), Vec::new(), kept) {
+                Ok(_) => self.announce(),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot remove a corpus of the cancelled plan; it stays published");
+                }
             }
+        }
+    }
+
+    /// Tells the other processes of a cluster of the newest epoch.
+    fn announce(&self) {
+        if let Some(manifests) = self.context.manifests.as_ref().filter(|_| !self.context.pool.is_aborted()) {
+            self.context.handle.block_on(manifests.announce(&self.context.published));
         }
     }
 }

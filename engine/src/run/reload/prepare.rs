@@ -99,6 +99,11 @@ impl Reload<'_> {
             }
         }
         self.going_on()?;
+        if self.context.manifests.is_some() {
+            for (corpus, added) in &definitions {
+                self.context.parts.define(corpus, added);
+            }
+        }
         self.lead_surely(&Step::Build)?;
         self.context.shared.generations.write().insert(generation.number, generation.clone());
         self.generation = Some(generation.clone());
@@ -157,10 +162,10 @@ impl Reload<'_> {
                     indexes
                 }
                 None => {
-                    self.context.shared.epochs.admit(&planned.name, true);
+                    self.context.published.admit(&planned.name, true);
                     let (dead, files) = (self.context.dead.clone(), self.context.files());
                     let preparing = Preparing::new(planned.name.clone(), dead, files);
-                    let epochs = self.context.shared.epochs.clone();
+                    let epochs = self.context.published.clone();
                     let opened = std::mem::take(&mut opened);
                     let parts = self.context.parts_of(&planned.name);
                     let (log, handle) = (self.context.passage_log(planned), self.context.handle.clone());

@@ -118,13 +118,14 @@ impl Reload<'_> {
             None => {
                 let kept = |name: &str| names.contains(name);
                 let aliases = Arc::new(plan.aliases());
-                let switched = self.context.shared.epochs.switch(generation, aliases, views, kept);
+                let switched = self.context.published.switch(generation, aliases, views, kept);
                 switched.map(drop).map_err(RunError::Epochs)
             }
         };
         // Before an index writer asks the other processes for more.
         if switched.is_ok() {
             self.lead_surely(&Step::Serve)?;
+            self.announce();
         }
         for published in waiting {
             let _ = published.send(switched.is_ok());
@@ -329,7 +330,7 @@ impl Reload<'_> {
 
     /// Releases the components of older plans when they have no turns in flight.
     fn clean_up(&self, number: u64, mut ended: Vec<Feed>) {
-        let epoch = self.context.shared.epochs.current().epoch;
+        let epoch = self.context.published.current().epoch;
         for feed in &mut ended {
             feed.source.stop();
             feed.shared.end(epoch);

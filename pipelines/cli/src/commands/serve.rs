@@ -30,12 +30,14 @@ const TICK: Duration = Duration::from_millis(20);
 const OTHER_FILES: u64 = 256;
 /// After this time, a stop no longer waits for turns of the pipelines' own sources.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// When the cluster has ended, the last parts of answers are sent within this time.
+const LAST: Duration = Duration::from_secs(2);
 
 /// Serve pipelines over HTTP until interrupted.
 ///
 /// Each pipeline is a model of that name; the first is the default. The first stop signal lets
 /// running requests finish; the second ends the process immediately. In a cluster, every process with
-/// `--listen` serves everything: process 0 answers, and the others forward requests to it.
+/// `--listen` serves everything.
 #[derive(Args)]
 pub struct ServeArgs {
     /// The pipeline files.
@@ -181,6 +183,7 @@ fn serve(
     reloads: &mut [Reloads<'_>],
 ) -> Outcome {
     let runtime = runtime()?;
+    let drain = Duration::from_secs_f64(config.drain_s);
     let server = runtime.block_on(Server::bind(config, args.listen, served.to_vec())).map_err(unbound)?;
     for engine in served.iter().map(|of| of.engine()).filter(|engine| engine.shape().processes > 1) {
         engine.answer_others(server.answerer(runtime.handle().clone()));
@@ -189,11 +192,12 @@ fn serve(
     eprintln!("serving {} on {}", names.join(", "), server.url());
     let stop = CancellationToken::new();
     let task = runtime.spawn(turnflow_server::serve(server, stop.clone()));
-    let mut outcome = Ok(());
+    let (mut others, mut outcome) = (Vec::new(), Ok(()));
     while !task.is_finished() {
         let asked = served.iter().any(|of| of.engine().is_asked_to_stop());
         if (asked || signals.stop.load(Ordering::Acquire)) && !stop.is_cancelled() {
             eprintln!("finishing running requests; interrupt again to stop immediately");
+            others.extend(served.iter().map(|of| runtime.spawn(of.engine().drain_others())));
             stop.cancel();
         }
         if !stop.is_cancelled() {
@@ -213,6 +217,9 @@ fn serve(
         std::thread::park_timeout(TICK);
     }
     let ended = runtime.block_on(task);
+    // Each process drops the requests that did not finish in time.
+    let others = futures::future::join_all(others);
+    let _ = runtime.block_on(async { tokio::time::timeout(drain + LAST, others).await });
     served.iter().for_each(|of| of.engine().end_answers());
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome?;
@@ -233,8 +240,7 @@ fn unbound(error: ServeError) -> Fault {
     }
 }
 
-/// Runs a process of a cluster that is not the first, until all end. With `--listen`, it forwards requests to
-/// process 0.
+/// Runs a process of a cluster that is not the first, until all end. With `--listen`, it has a server too.
 fn follow(
     args: &ServeArgs,
     config: ServeConfig,
@@ -243,25 +249,31 @@ fn follow(
     reloads: &[Reloads<'_>],
 ) -> Outcome {
     let Some(of) = served.first() else { return Ok(()) };
-    let Some(address) = args.listen else { return wait(of.engine(), signals, reloads) };
+    let Some(address) = args.listen else { return wait(of.engine(), signals, reloads, &|| {}) };
     let runtime = runtime()?;
     let engine = of.engine().clone();
     let ask: Asker = Arc::new(move |question| engine.ask_first(question));
     let server = runtime.block_on(Server::bind_forwarding(config, address, of.clone(), ask)).map_err(unbound)?;
     eprintln!("serving {} on {}", of.name(), server.url());
     let stop = CancellationToken::new();
-    let task = runtime.spawn(turnflow_server::serve(server, stop.clone()));
-    // Process 0 lets requests finish, so requests are forwarded until it has ended.
-    let outcome = wait(of.engine(), signals, reloads);
+    let engine = of.engine().clone();
+    engine.set_serves(true);
+    let served = turnflow_server::serve(server, stop.clone());
+    let task = runtime.spawn(async move {
+        served.await;
+        engine.set_serves(false);
+    });
+    // Process 0 waits until the running requests are answered.
+    let outcome = wait(of.engine(), signals, reloads, &|| stop.cancel());
     stop.cancel();
-    let ended = runtime.block_on(task);
+    let ended = runtime.block_on(async { tokio::time::timeout(LAST, task).await });
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome?;
-    ended.map_err(|error| Fault::Run(anyhow!("the server failed: {error}")))
+    ended.unwrap_or(Ok(())).map_err(|error| Fault::Run(anyhow!("the server failed: {error}")))
 }
 
-/// Waits for the end of the cluster, which a signal to any process asks for.
-fn wait(engine: &Engine, signals: &Signals, reloads: &[Reloads<'_>]) -> Outcome {
+/// Waits for the end of the cluster, which a signal to any process asks for. Calls `drain` when it begins.
+fn wait(engine: &Engine, signals: &Signals, reloads: &[Reloads<'_>], drain: &dyn Fn()) -> Outcome {
     let mut stopped = false;
     while !engine.has_ended() {
         engine.check()?;
@@ -271,6 +283,9 @@ fn wait(engine: &Engine, signals: &Signals, reloads: &[Reloads<'_>]) -> Outcome 
         }
         if signals.reload.swap(false, Ordering::AcqRel) {
             eprintln!("{}", ReloadError::Follower);
+        }
+        if engine.is_draining() {
+            drain();
         }
         reloads.iter().for_each(Reloads::follow);
         std::thread::park_timeout(TICK);

@@ -75,7 +75,7 @@ pub fn append_turns(log: &Path, conversations: u64, turn: u64) {
 }
 
 /// Every retriever that can be divided, and what reads its index.
-fn pipeline(model: &Path) -> String {
+pub fn pipeline(model: &Path) -> String {
     let model = model.display();
     format!(
         r#"Pipeline(

@@ -225,7 +225,7 @@ async fn a_process_0_that_does_not_answer_is_named() {
     for answer in answers {
         let ask: Asker = Arc::new(move |_| stream::iter(answer.clone()).boxed());
         let other = Other::start(config.clone(), Tokens::none(&config), false, ask).await;
-        for path in ["/v1/chat/completions", "/readyz"] {
+        for path in ["/v1/documents", "/v1/answers"] {
             let response = reqwest::get(other.url(path)).await.unwrap();
             assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &"1".parse().unwrap()));
             let error: Value = response.json().await.unwrap();
@@ -233,7 +233,7 @@ async fn a_process_0_that_does_not_answer_is_named() {
             assert!(!error.to_string().contains("gone"), "{error}");
         }
         // What the process answers for itself.
-        for path in ["/healthz", "/metrics", "/process/healthz", "/process/readyz", "/process/v1/pipelines"] {
+        for path in ["/healthz", "/readyz", "/metrics", "/v1/models", "/process/readyz", "/process/v1/pipelines"] {
             assert_eq!(reqwest::get(other.url(path)).await.unwrap().status().as_u16(), 200, "{path}");
         }
         let foreign = reqwest::Client::new().get(other.url("/metrics")).header("Host", "evil.example");
@@ -307,7 +307,7 @@ async fn pages_of_allowed_origins_read_every_response() {
     let config = ServeConfig { cors: vec!["https://a.example".to_owned()], ..ServeConfig::default() };
     let ask: Asker = Arc::new(|_| stream::empty().boxed());
     let other = Other::start(config.clone(), Tokens::none(&config), false, ask).await;
-    let request = reqwest::Client::new().get(other.url("/v1/models")).header("Origin", "https://a.example");
+    let request = reqwest::Client::new().get(other.url("/v1/documents")).header("Origin", "https://a.example");
     let response = request.send().await.unwrap();
     assert_eq!(response.status().as_u16(), 503);
     assert_eq!(response.headers()["access-control-allow-origin"], "https://a.example");

@@ -1,0 +1,203 @@
+//! The epochs of the other processes, so that they answer turns too.
+//!
+//! The first process publishes epochs. It tells the others of each one in a *manifest*: the versions of the parts that the
+//! epoch consists of. It keeps the epoch, and with it these versions, until each process has released it. An epoch is
+//! reported as published when all processes have it, so a caller who has changed a document finds the change wherever it
+//! asks next.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::parts::OtherShards;
+use super::peers::Peers;
+use super::served::ServedParts;
+use super::wire::{Bytes, Topic, decode, encode};
+use crate::component::{Aliases, CorpusSnapshot, Snapshot};
+use crate::publish::{Epochs, SnapshotGuard};
+
+/// A corpus in a manifest.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Part {
+    /// The version of its parts.
+    version: u64,
+    /// Number of its documents, in all processes.
+    documents: usize,
+    /// Number of its passages, in all processes.
+    chunks: usize,
+}
+
+/// An epoch, as the first process describes it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    epoch: u64,
+    plan: u64,
+    corpora: BTreeMap<Arc<str>, Part>,
+}
+
+/// What processes tell each other about epochs.
+#[derive(Debug, Serialize, Deserialize)]
+enum Note {
+    /// The first process has published an epoch. The answer comes when the other process has it.
+    Published(Manifest),
+    /// Turns may start: those of callers, or those of sources too.
+    Begin(Beginning),
+    /// A process does not need an epoch any more.
+    Released { process: usize, epoch: u64 },
+}
+
+/// The turns that may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Beginning {
+    /// Those of callers.
+    Callers,
+    /// Those of callers and of sources.
+    Sources,
+}
+
+/// The epochs that other processes have. Used by the first process.
+pub(crate) struct Manifests {
+    peers: Arc<Peers>,
+    parts: Arc<ServedParts>,
+    /// The last epoch that the others have been told. Locked while they are told, so that they get epochs in order.
+    told: tokio::sync::Mutex<u64>,
+    /// The epochs that each process has.
+    held: Mutex<HashMap<(usize, u64), SnapshotGuard>>,
+}
+
+impl Manifests {
+    pub fn new(peers: Arc<Peers>, parts: Arc<ServedParts>) -> Arc<Self> {
+        Arc::new(Self { peers, parts, told: tokio::sync::Mutex::default(), held: Mutex::default() })
+    }
+
+    /// What this process serves of an epoch to the others.
+    pub fn parts(&self) -> &Arc<ServedParts> {
+        &self.parts
+    }
+
+    /// Tells the other processes of the newest epoch; returns when all have it. If one cannot take it, the turns of that
+    /// process go on reading the epoch before.
+    pub async fn announce(&self, epochs: &Arc<Epochs>) {
+        let mut told = self.told.lock().await;
+        let guard = epochs.pin();
+        let (epoch, plan) = (guard.epoch, guard.plan);
+        if epoch <= *told || self.peers.is_closing() {
+            return;
+        }
+        let mut corpora = BTreeMap::new();
+        for (name, view) in &guard.corpora {
+            if let Some(others) = &view.others {
+                let version = others.version();
+                self.parts.keep(name, version, Arc::new(view.own_part()));
+                let (documents, chunks) = (view.documents, view.chunks);
+                corpora.insert(name.clone(), Part { version, documents, chunks });
+            }
+        }
+        {
+            let mut held = self.held.lock();
+            self.peers.others().for_each(|process| drop(held.insert((process, epoch), guard.clone())));
+        }
+        let all = match encode(&Note::Published(Manifest { epoch, plan, corpora })) {
+            Ok(note) => self.peers.ask_all(Topic::Epochs, &note).await,
+            Err(error) => Err(error),
+        };
+        match all {
+            Ok(_) => *told = epoch,
+            Err(error) if self.peers.is_closing() => tracing::debug!(error, epoch, "the cluster is ending"),
+            Err(error) => tracing::warn!(error, epoch, "another process cannot take the epoch"),
+        }
+    }
+
+    /// Tells the other processes which turns may start.
+    pub fn begin(&self, beginning: Beginning) {
+        if let Ok(note) = encode(&Note::Begin(beginning)) {
+            self.peers.tell_all(Topic::Epochs, &note);
+        }
+    }
+
+    /// Takes a message of another process.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be decoded, or this process does not expect it.
+    pub fn receive(&self, note: &Bytes) -> Result<Bytes, String> {
+        let Note::Released { process, epoch } = decode(note)? else {
+            return Err("process 0 publishes the epochs".to_owned());
+        };
+        let released = self.held.lock().remove(&(process, epoch));
+        // A large part takes a while to drop.
+        drop(tokio::task::spawn_blocking(move || drop(released)));
+        Ok(Bytes::default())
+    }
+}
+
+/// Tells the first process when it is dropped that this process does not need the epoch any more.
+struct Lease {
+    peers: Arc<Peers>,
+    epoch: u64,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let (process, epoch) = (self.peers.shape.process, self.epoch);
+        if let Ok(note) = encode(&Note::Released { process, epoch }) {
+            self.peers.tell_first(Topic::Epochs, note);
+        }
+    }
+}
+
+/// The epochs of another process than the first: those that the first process publishes.
+pub(crate) struct FollowedEpochs {
+    pub peers: Weak<Peers>,
+    pub parts: Arc<ServedParts>,
+    pub epochs: Arc<Epochs>,
+    /// The aliases of a plan, which turns of the epoch use; `None` if this process has no such plan.
+    pub aliases_of: Box<dyn Fn(u64) -> Option<Arc<Aliases>> + Send + Sync>,
+    /// Starts turns.
+    pub begin: Box<dyn Fn(Beginning) + Send + Sync>,
+}
+
+impl FollowedEpochs {
+    /// Takes a message of the first process.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be decoded, or this process lacks what an epoch consists of.
+    pub fn receive(&self, note: &Bytes) -> Result<Bytes, String> {
+        match decode(note)? {
+            Note::Published(manifest) => self.adopt(manifest)?,
+            Note::Begin(beginning) => (self.begin)(beginning),
+            Note::Released { .. } => return Err("only process 0 keeps epochs for others".to_owned()),
+        }
+        Ok(Bytes::default())
+    }
+
+    fn adopt(&self, Manifest { epoch, plan, corpora }: Manifest) -> Result<(), String> {
+        let peers = self.peers.upgrade().ok_or("it is ending")?;
+        let lease = Lease { peers: peers.clone(), epoch };
+        let aliases = (self.aliases_of)(plan).ok_or_else(|| format!("it has no plan {plan}"))?;
+        let before = self.epochs.current();
+        let mut views = BTreeMap::new();
+        for (name, Part { version, documents, chunks }) in corpora {
+            let same = before.corpora.get(&name);
+            let same = same.filter(|view| view.others.as_ref().is_some_and(|others| others.version() == version));
+            let view = match same {
+                Some(view) => view.clone(),
+                None => {
+                    let own = self.parts.version(&name, version);
+                    let own = own.ok_or_else(|| format!("it has no version {version} of the corpus `{name}`"))?;
+                    let mut view = CorpusSnapshot::clone(&own);
+                    let (documents, chunks) =
+                        (documents.saturating_sub(view.documents), chunks.saturating_sub(view.chunks));
+                    view.add(OtherShards::following(peers.clone(), name.clone(), version, documents, chunks));
+                    Arc::new(view)
+                }
+            };
+            views.insert(name, view);
+        }
+        self.epochs.follow(Snapshot { epoch, plan, corpora: views, aliases, lease: Some(Arc::new(lease)) });
+        Ok(())
+    }
+}
