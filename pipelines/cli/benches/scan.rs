@@ -126,6 +126,8 @@ fn start(base: &std::path::Path, retriever: &str) -> Engine {
     engine
 }
 
+turnflow::use_allocator!();
+
 fn cost_of_a_scan(criterion: &mut Criterion) {
     turnflow::allocator::bound_arenas();
     let base = std::env::temp_dir().join(format!("turnflow-scan-{}", std::process::id()));

@@ -88,6 +88,8 @@ fn answer(engine: &Engine, turns: u64, asked: &mut u64) -> Duration {
     begun.elapsed()
 }
 
+turnflow::use_allocator!();
+
 fn cost_of_a_turn(criterion: &mut Criterion) {
     turnflow::allocator::bound_arenas();
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

@@ -173,6 +173,8 @@ fn turnflow() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+turnflow::use_allocator!();
+
 fn main() -> ExitCode {
     turnflow::allocator::bound_arenas();
     if std::env::var_os(shapes::AS_TURNFLOW).is_some() {
