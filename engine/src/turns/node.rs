@@ -1,17 +1,20 @@
 //! Runs an operator in the dataflow: joins its inputs by count, calls it, and sends its value.
 //!
-//! A call that is ready immediately (a search, a fusion) has no overhead. A call that waits for a model
-//! continues off the worker, while the dataflow operator holds the turn's capability; its end wakes
-//! the worker. A call with a large weight runs off the worker from the beginning (`compute.rs`).
+//! A call that is ready immediately (a search, a fusion) has no overhead. A call that waits, for example for a model or
+//! for another process, goes on when it is woken, while the dataflow operator holds the turn's capability. It goes on on
+//! the worker, which costs least; after some waits, as a stream of text has, on the I/O threads. A call with a large
+//! weight runs off the worker from the beginning (`compute.rs`).
 //! Turns finish in any order. Transient failures are retried after a pause, also off the worker.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Sender, unbounded};
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Pipeline;
@@ -41,6 +44,35 @@ struct Waiting {
     capability: Capability<u64>,
 }
 
+/// A call may be woken on the worker this many times.
+const WAITS: u32 = 3;
+
+/// A call that waits on the worker.
+struct Suspended {
+    future: BoxFuture<'static, (Flow, Duration)>,
+    waker: Waker,
+    /// How often it has been polled.
+    polled: u32,
+}
+
+/// Wakes a call that waits on the worker.
+struct WakeCall {
+    sequence: u64,
+    woken: Sender<u64>,
+    wake: WakeSlot,
+}
+
+impl Wake for WakeCall {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _ = self.woken.send(self.sequence);
+        self.wake.wake();
+    }
+}
+
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     node: &RunningNode,
@@ -62,6 +94,8 @@ pub(super) fn build<'s>(
         let mut waiting: HashMap<u64, Waiting> = HashMap::new();
         let mut running: HashMap<u64, Capability<u64>> = HashMap::new();
         let done: Arc<Mutex<Vec<(Flow, Duration)>>> = Arc::default();
+        let mut suspended: HashMap<u64, Suspended> = HashMap::new();
+        let (woken_by, woken) = unbounded();
         move |_| {
             let mut complete: Vec<Waiting> = Vec::new();
             for (port, input) in inputs.iter_mut().enumerate() {
@@ -128,7 +162,7 @@ pub(super) fn build<'s>(
                 let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
                 let (begun, counted) = (Instant::now(), activity.clone());
                 counted.begins();
-                let mut future = Box::pin(async move {
+                let mut future: BoxFuture<'static, _> = Box::pin(async move {
                     let value = match unless_cancelled(cancelled, retry::call(operator, call, retries)).await {
                         Ok(value) => {
                             readable(value, &asker).unwrap_or_else(|reason| Value::Failed(failure(&node, reason)))
@@ -142,20 +176,42 @@ pub(super) fn build<'s>(
                     counted.ends(took, has_failed);
                     (flow.then(value, together(&node, &warnings, new.take())), took)
                 });
-                let polled = match is_long {
-                    true => Poll::Pending,
-                    false => future.poll_unpin(&mut Context::from_waker(Waker::noop())),
-                };
-                match polled {
+                if is_long {
+                    running.insert(sequence, capability);
+                    let (done, wake) = (done.clone(), wake.clone());
+                    shared.handle.spawn(async move {
+                        let ended = apart(future).await;
+                        done.lock().push(ended);
+                        wake.wake();
+                    });
+                    continue;
+                }
+                let of_call = WakeCall { sequence, woken: woken_by.clone(), wake: wake.clone() };
+                let waker = Waker::from(Arc::new(of_call));
+                match future.poll_unpin(&mut Context::from_waker(&waker)) {
                     Poll::Ready((flow, took)) => {
                         shared.observe(&id, &flow, Some(took));
                         output.session(&capability).give(flow);
                     }
                     Poll::Pending => {
                         running.insert(sequence, capability);
+                        suspended.insert(sequence, Suspended { future, waker, polled: 1 });
+                    }
+                }
+            }
+            for sequence in woken.try_iter() {
+                // It may have ended, or have been moved, since it was woken.
+                let Some(mut call) = suspended.remove(&sequence) else { continue };
+                match call.future.poll_unpin(&mut Context::from_waker(&call.waker)) {
+                    Poll::Ready(ended) => done.lock().push(ended),
+                    Poll::Pending if call.polled < WAITS => {
+                        call.polled += 1;
+                        suspended.insert(sequence, call);
+                    }
+                    Poll::Pending => {
                         let (done, wake) = (done.clone(), wake.clone());
                         shared.handle.spawn(async move {
-                            let ended = if is_long { apart(future).await } else { future.await };
+                            let ended = call.future.await;
                             done.lock().push(ended);
                             wake.wake();
                         });
