@@ -187,9 +187,7 @@ impl Epochs {
         if view.indexes.keys().all(|key| keys.contains(key)) {
             return;
         }
-        let mut view = CorpusSnapshot::clone(view);
-        view.indexes.retain(|key, _| keys.contains(key));
-        view.versions.retain(|key, _| keys.contains(key));
+        let view = view.with_indexes(keys);
         let mut trimmed = Snapshot::clone(&state.current);
         trimmed.corpora.insert(corpus.into(), Arc::new(view));
         state.current = Arc::new(trimmed);

@@ -77,14 +77,17 @@ impl Manifests {
         &self.parts
     }
 
-    /// Tells the other processes of the newest epoch; returns when all have it. If one cannot take it, the turns of that
-    /// process go on reading the epoch before.
-    pub async fn announce(&self, epochs: &Arc<Epochs>) {
+    /// Tells the other processes of the newest epoch; returns when all have it.
+    ///
+    /// # Errors
+    ///
+    /// A process cannot take it. The turns of that process go on reading the epoch before.
+    pub async fn announce(&self, epochs: &Arc<Epochs>) -> Result<(), String> {
         let mut told = self.told.lock().await;
         let guard = epochs.pin();
         let (epoch, plan) = (guard.epoch, guard.plan);
         if epoch <= *told || self.peers.is_closing() {
-            return;
+            return Ok(());
         }
         let mut corpora = BTreeMap::new();
         for (name, view) in &guard.corpora {
@@ -106,8 +109,19 @@ impl Manifests {
         match all {
             Ok(_) => *told = epoch,
             Err(error) if self.peers.is_closing() => tracing::debug!(error, epoch, "the cluster is ending"),
-            Err(error) => tracing::warn!(error, epoch, "another process cannot take the epoch"),
+            Err(error) => return Err(format!("cannot take the epoch {epoch}: {error}")),
         }
+        Ok(())
+    }
+
+    /// Keeps the newest epoch as it is now, without the indexes that it had before.
+    pub fn hold_again(&self, epochs: &Arc<Epochs>) {
+        let guard = epochs.pin();
+        let mut before = Vec::new();
+        for (_, held) in self.held.lock().iter_mut().filter(|((_, epoch), _)| *epoch == guard.epoch) {
+            before.push(std::mem::replace(held, guard.clone()));
+        }
+        drop(before);
     }
 
     /// Tells the other processes which turns may start.
@@ -176,9 +190,13 @@ impl FollowedEpochs {
 
     fn adopt(&self, Manifest { epoch, plan, corpora }: Manifest) -> Result<(), String> {
         let peers = self.peers.upgrade().ok_or("it is ending")?;
+        let before = self.epochs.current();
+        if before.epoch >= epoch {
+            // Told again, because another process could not take it.
+            return Ok(());
+        }
         let lease = Lease { peers: peers.clone(), epoch };
         let aliases = (self.aliases_of)(plan).ok_or_else(|| format!("it has no plan {plan}"))?;
-        let before = self.epochs.current();
         let mut views = BTreeMap::new();
         for (name, Part { version, documents, chunks }) in corpora {
             let same = before.corpora.get(&name);

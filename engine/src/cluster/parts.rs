@@ -5,7 +5,7 @@
 //! process keeps the snapshots that turns of other processes read ([`super::manifest`]).
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use super::served::ServedParts;
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{ComponentError, IndexError, OperatorError};
 use crate::filter::{Condition, Filter};
+use crate::publish::Epochs;
 use crate::record::Turn;
 
 /// Which passages a turn may find, for a process that does not know the turn.
@@ -81,6 +82,12 @@ pub(crate) struct Lead {
 impl Lead {
     pub fn new(peers: Arc<Peers>, corpus: Arc<str>, manifests: Arc<Manifests>) -> Self {
         Self { peers, corpus, manifests }
+    }
+
+    /// Drops what is kept of the indexes that no plan needs any more.
+    pub fn trim(&self, epochs: &Arc<Epochs>, keys: &BTreeSet<String>) {
+        self.manifests.parts().trim(&self.corpus, keys);
+        self.manifests.hold_again(epochs);
     }
 
     /// The epochs that the other processes have.

@@ -1,6 +1,6 @@
 //! What a process serves to the others: its parts of the corpora, at the versions that the first process has numbered.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -176,11 +176,12 @@ impl ServedParts {
         std::mem::take(&mut self.switched.lock().0)
     }
 
-    /// Serves the feed and the indexes that a reload has switched a corpus to.
-    pub fn adopt(&self, corpus: &Arc<str>, targets: Option<Arc<Targets>>, definitions: Arc<ByKey>) {
+    /// Serves the feed and the indexes that a reload has switched a corpus to. Those of the plan before stay until they are
+    /// trimmed.
+    pub fn adopt(&self, corpus: &Arc<str>, targets: Option<Arc<Targets>>, definitions: &ByKey) {
+        self.define(corpus, definitions);
         if let Some(served) = self.corpora.lock().get_mut(corpus) {
             served.coming = None;
-            served.definitions = definitions;
             if let Some(targets) = targets {
                 served.targets = targets;
             }
@@ -221,6 +222,24 @@ impl ServedParts {
     pub fn release(&self, corpus: &Arc<str>, version: u64) {
         let released = self.versions.lock().remove(&(corpus.clone(), version));
         drop(released);
+    }
+
+    /// Drops what is kept of the indexes of a corpus that no plan needs any more.
+    pub fn trim(&self, corpus: &Arc<str>, keys: &BTreeSet<String>) {
+        let only = |definitions: &Arc<ByKey>| -> Arc<ByKey> {
+            let kept = definitions.iter().filter(|(key, _)| keys.contains(*key));
+            Arc::new(kept.map(|(key, definition)| (key.clone(), definition.clone())).collect())
+        };
+        if let Some(served) = self.corpora.lock().get_mut(corpus) {
+            served.definitions = only(&served.definitions);
+        }
+        let mut versions = self.versions.lock();
+        for (_, kept) in versions.iter_mut().filter(|((of, _), _)| of == corpus) {
+            if kept.view.indexes.keys().any(|key| !keys.contains(key)) {
+                let (view, definitions) = (Arc::new(kept.view.with_indexes(keys)), only(&kept.definitions));
+                *kept = Arc::new(Version { view, definitions });
+            }
+        }
     }
 
     /// Answers questions about more indexes of a corpus, which a reload adds.

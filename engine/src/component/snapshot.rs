@@ -1,7 +1,7 @@
 //! Snapshots: the contents of all corpora at an epoch, which turns read.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Aliases, OperatorError, Passages, Permitted};
@@ -38,6 +38,14 @@ impl CorpusSnapshot {
     pub(crate) fn own_part(&self) -> Self {
         let (documents, chunks) = self.others.as_ref().map_or((0, 0), |others| (others.documents, others.chunks));
         Self { documents: self.documents - documents, chunks: self.chunks - chunks, others: None, ..self.clone() }
+    }
+
+    /// The same with these indexes only.
+    pub(crate) fn with_indexes(&self, keys: &BTreeSet<String>) -> Self {
+        let mut view = self.clone();
+        view.indexes.retain(|key, _| keys.contains(key));
+        view.versions.retain(|key, _| keys.contains(key));
+        view
     }
 
     /// The passages that a turn may find: those for which the filter is true, that meet the caller's condition, and that

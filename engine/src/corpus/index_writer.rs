@@ -24,7 +24,9 @@ use super::slot::Slot;
 use super::stored::Stored;
 use super::{CorpusState, Parts, RETRY};
 use crate::cluster::{Prepared, Target};
-use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages};
+use crate::component::{
+    ComponentError, CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages,
+};
 use crate::document::Chunk;
 use crate::keyed::Keyed;
 use crate::maintenance::MaintenanceError;
@@ -263,6 +265,11 @@ impl IndexWriter {
             Job::Keep(keys) => {
                 self.slots.retain(|slot| keys.contains(&slot.key));
                 self.epochs.trim(&self.corpus, &keys);
+                match &self.parts {
+                    Parts::Whole => {}
+                    Parts::Leading(lead) => lead.trim(&self.epochs, &keys),
+                    Parts::Served(parts) => parts.trim(&self.corpus, &keys),
+                }
             }
             Job::Save => self.save().await,
             Job::Maintain(upkeep) => self.maintain(upkeep, others_wait).await,
@@ -436,7 +443,8 @@ impl IndexWriter {
         let epoch = self.epochs.publish(&self.corpus, next)?;
         if let Parts::Leading(lead) = &self.parts {
             let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
-            manifests.announce(&epochs).await;
+            // The same is published again in the next epoch.
+            manifests.announce(&epochs).await.map_err(|reason| IndexError::Component(ComponentError::new(reason)))?;
         }
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);

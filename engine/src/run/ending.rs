@@ -87,7 +87,8 @@ impl Engine {
     }
 
     /// Stops the sources. Running turns are answered first, and so are waiting turns, unless a restart
-    /// reads them again. A reload in progress is aborted. In a cluster, all processes stop.
+    /// reads them again. A reload in progress is aborted. In a cluster, all processes stop; call
+    /// [`Engine::drain_others`] before, so that the callers of the others get their answers.
     pub fn stop(&self) {
         // The first process ends the cluster.
         if let Some(peers) = self.peers.as_ref().filter(|_| !self.shape().is_first()) {

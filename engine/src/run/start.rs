@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -33,6 +33,9 @@ use crate::plan::{AnswerMode, NodeKind, Plan, PlanFingerprint};
 use crate::publish::Epochs;
 use crate::state::StateDirectory;
 use crate::turns::{Slots, TurnsShared};
+
+/// The interval between attempts to tell the other processes of the first epoch.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Loads the models, opens the indexes and starts everything.
@@ -281,10 +284,27 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     Ok(Running { outline, models: loaded.models, corpora, sources, sinks, generation, manual })
 }
 
-/// What must be the same in all processes of a cluster: the plan, and which optional models are not loaded.
+/// What must be the same in all processes of a cluster: the plan, the files of its models, and which optional models are not
+/// loaded.
 fn identity(plan: &Plan, running: &Running) -> String {
+    let mut identity = plan.hash.to_string();
+    if !running.models.is_empty() {
+        let mut hasher = blake3::Hasher::new();
+        for (name, model) in &running.models {
+            for part in [name, &model.fingerprint] {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part.as_bytes());
+            }
+        }
+        identity += " with models ";
+        identity += &hasher.finalize().to_hex()[..16];
+    }
     let lacking: Vec<&str> = running.generation.lacking.keys().map(|name| &**name).collect();
-    if lacking.is_empty() { plan.hash.to_string() } else { format!("{} without {}", plan.hash, lacking.join(", ")) }
+    if !lacking.is_empty() {
+        identity += " without ";
+        identity += &lacking.join(", ");
+    }
+    identity
 }
 
 /// What this process says about itself.
@@ -349,7 +369,10 @@ async fn announce_ready(mut feeds: Vec<(Arc<str>, watch::Receiver<CorpusState>)>
             context.pool.wake();
             if let Some(manifests) = &context.manifests {
                 // Also if there is no corpus.
-                manifests.announce(&context.shared.epochs).await;
+                while let Err(error) = manifests.announce(&context.shared.epochs).await {
+                    tracing::error!(error, "another process lacks the first epoch");
+                    tokio::time::sleep(RETRY).await;
+                }
                 manifests.begin(Beginning::Callers);
             }
         }

@@ -152,7 +152,8 @@ impl Engine {
             let (state, epoch, error) = match &*state.borrow() {
                 CorpusState::Loading => ("loading", None, None),
                 CorpusState::Stored { epoch } => ("stored", Some(*epoch), None),
-                CorpusState::Ready { epoch, .. } => ("ready", Some(*epoch), None),
+                // The other processes of a cluster count their own publications.
+                CorpusState::Ready { epoch, .. } => ("ready", shape.is_first().then_some(*epoch), None),
                 CorpusState::Failed(reason) => ("failed", None, Some(reason.clone())),
             };
             let (documents, passages) =

@@ -330,10 +330,12 @@ pub fn observing(app: App, is_local: bool) -> Router {
 pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
     let answered = questions()
         .route_layer(middleware::from_fn_with_state(app.clone(), admit))
+        .route_layer(middleware::from_fn_with_state(app.clone(), identify))
+        .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::where_to));
+    let router = Router::new()
         .route("/metrics", get(metrics::text))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
-        .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::durable_turns));
-    let router = answered
+        .merge(answered)
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .nest("/process", shown(&app))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http_body::Body as _;
 use serde::Deserialize;
+use tokio::sync::OnceCell;
 
 pub use self::answering::Answerer;
 pub(crate) use self::answering::Answering;
@@ -51,8 +52,8 @@ impl Server {
         ask: Asker,
     ) -> Result<Self, ServeError> {
         let routes = |app: &App| {
-            let to = Forwarder { app: app.clone(), ask, is_exposed: is_exposed(address) || !app.tokens().is_empty() };
-            forwarding(app.clone(), to)
+            let is_exposed = is_exposed(address) || !app.tokens().is_empty();
+            forwarding(app.clone(), Forwarder::new(app.clone(), ask, is_exposed))
         };
         Self::bind_routes(config, address, vec![served], routes).await
     }
@@ -65,9 +66,33 @@ pub(crate) struct Forwarder {
     ask: Asker,
     /// Whether other machines can reach this process.
     is_exposed: bool,
+    /// Whether process 0 has no tokens, once it has answered.
+    is_open: Arc<OnceCell<bool>>,
 }
 
 impl Forwarder {
+    pub(crate) fn new(app: App, ask: Asker, is_exposed: bool) -> Self {
+        Self { app, ask, is_exposed, is_open: Arc::default() }
+    }
+
+    /// Whether process 0 has tokens, and this process has none: its callers must not get around them.
+    async fn only_first_has_tokens(&self) -> bool {
+        if !self.app.tokens().is_empty() {
+            return false;
+        }
+        let asked = self.is_open.get_or_try_init(async || {
+            let (head, ()) = Request::builder().uri("/v1/models").body(()).map_err(|_| ())?.into_parts();
+            let client = SocketAddr::from(([127, 0, 0, 1], 0));
+            let question = wire::question(&head, &[], client, false).map_err(|_| ())?;
+            match next(&mut (self.ask)(question)).await {
+                Ok(Part::Head(head)) => Ok(head.status != StatusCode::UNAUTHORIZED),
+                // It is not known yet.
+                _ => Err(()),
+            }
+        });
+        asked.await != Ok(&true)
+    }
+
     /// Forwards a request. The body of the response comes as process 0 sends it.
     ///
     /// # Errors
@@ -107,9 +132,9 @@ impl Forwarder {
     }
 }
 
-/// Middleware: forwards durable turns, whose source process 0 has.
-pub(crate) async fn durable_turns(State(forwarder): State<Forwarder>, request: Request, next: Next) -> Response {
-    match is_durable(request.uri()) {
+/// Middleware: forwards durable turns, whose source process 0 has, and what only process 0 can tell whether to answer.
+pub(crate) async fn where_to(State(forwarder): State<Forwarder>, request: Request, next: Next) -> Response {
+    match is_durable(request.uri()) || forwarder.only_first_has_tokens().await {
         true => forwarder.forward(request).await.into_response(),
         false => next.run(request).await,
     }

@@ -66,8 +66,10 @@ impl Gathering<'_> {
             let (theirs, ours) = (claim.workers, own.workers);
             return Err(differs(format!("its number of workers is {theirs}, this process's {ours}")));
         }
-        Ok((claim.plan != own.plan).then(|| {
-            "it runs another pipeline file, or another version of it, or lacks another optional model".to_owned()
+        let hash = |plan: &str| plan.split(' ').next().map(str::to_owned);
+        Ok((claim.plan != own.plan).then(|| match hash(&claim.plan) == hash(&own.plan) {
+            true => "it has other files of a model, or lacks another optional model".to_owned(),
+            false => "it runs another pipeline file, or another version of it".to_owned(),
         }))
     }
 

@@ -56,6 +56,8 @@ pub(super) type Keys = BTreeMap<Arc<str>, BTreeSet<String>>;
 pub(super) struct Opened {
     /// The optional models that are not loaded.
     lacking: BTreeSet<String>,
+    /// The fingerprint of each model, which its files decide.
+    models: BTreeMap<String, String>,
     /// The indexes that are new.
     added: Keys,
 }
@@ -65,9 +67,15 @@ impl Opened {
         let added = coming.iter().filter(|coming| !coming.added.is_empty());
         Self {
             lacking: loaded.lacking.keys().map(|name| name.to_string()).collect(),
+            models: loaded.models.iter().map(|(name, model)| (name.clone(), model.fingerprint.clone())).collect(),
             added: added.map(|coming| (coming.name.clone(), coming.added.clone())).collect(),
         }
     }
+}
+
+/// The optional models that a plan does without, also those that one of its operators cannot use.
+fn lacking(generation: &Generation) -> BTreeSet<String> {
+    generation.lacking.keys().map(|name| name.to_string()).collect()
 }
 
 /// What a reload changes. It must be the same in all processes.
@@ -122,12 +130,6 @@ impl Reload<'_> {
         Ok(Some(self.context.handle.spawn(async move { peers.ask_all(Topic::Reload, &step).await })))
     }
 
-    /// Has the other processes do a step.
-    pub(super) fn lead(&self, step: &Step) -> Result<(), ReloadError> {
-        let begun = self.begin(step)?;
-        self.end(begun).map(drop)
-    }
-
     /// Waits until the other processes have done a step.
     fn end(&self, begun: Done) -> Result<Vec<Bytes>, ReloadError> {
         let Some(asked) = begun else { return Ok(Vec::new()) };
@@ -153,12 +155,37 @@ impl Reload<'_> {
                 let reason = format!("process {process} lacks the models {theirs:?}, and process 0 lacks {own:?}");
                 return Err(failed(reason));
             }
+            let differing =
+                own.models.iter().filter(|(name, fingerprint)| opened.models.get(*name) != Some(*fingerprint));
+            let differing: Vec<&str> = differing.map(|(name, _)| name.as_str()).collect();
+            if !differing.is_empty() {
+                let models = differing.join(", ");
+                return Err(failed(format!(
+                    "process {process} has other files than process 0 for the models {models}"
+                )));
+            }
             if opened != own {
                 let reason = format!("process {process} has other indexes than process 0: restart the cluster");
                 return Err(failed(reason));
             }
         }
         Ok(())
+    }
+
+    /// Has the other processes fill their new indexes and build their operators. Returns the optional models that each of
+    /// them does without.
+    pub(super) fn lead_fill(&self) -> Result<Vec<BTreeSet<String>>, ReloadError> {
+        let begun = self.begin(&Step::Fill(self.commits()))?;
+        let failed = |reason| ReloadError::Elsewhere { reason };
+        self.end(begun)?.iter().map(|lacking| decode(lacking).map_err(failed)).collect()
+    }
+
+    /// Checks that the other processes do without the same optional models.
+    pub(super) fn all_lack(&self, own: &Generation, others: &[BTreeSet<String>]) -> Result<(), ReloadError> {
+        let own = lacking(own);
+        let Some((process, theirs)) = (1..).zip(others).find(|(_, theirs)| **theirs != own) else { return Ok(()) };
+        let reason = format!("process {process} lacks the models {theirs:?}, and process 0 lacks {own:?}");
+        Err(ReloadError::Elsewhere { reason })
     }
 
     /// Has the other processes do a step that must not fail: the dataflows would differ.
@@ -221,7 +248,7 @@ fn do_step(inner: &Arc<Inner>, step: Step, load: &dyn Fn() -> Result<Plan, Strin
             return encode(&found);
         }
         Step::Read => following.as_ref().ok_or_else(open)?.read(inner),
-        Step::Fill(commits) => following.as_mut().ok_or_else(open)?.fill(inner, &commits, &give_up)?,
+        Step::Fill(commits) => return encode(&following.as_mut().ok_or_else(open)?.fill(inner, &commits, &give_up)?),
         Step::Build => following.as_mut().ok_or_else(open)?.build(inner)?,
         Step::Serve => following.take().ok_or_else(open)?.serve(inner)?,
         Step::Undo { reload } => undo(inner, following.take_if(|following| following.reload <= reload)),
@@ -302,7 +329,7 @@ impl Following {
         inner: &Arc<Inner>,
         commits: &BTreeMap<Arc<str>, u64>,
         give_up: &dyn Fn() -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<BTreeSet<String>, String> {
         let mut reload = Reload::new(inner, give_up);
         for coming in &self.coming {
             if let (Some(feed), Some(&commits)) = (&coming.feed, commits.get(&coming.name)) {
@@ -325,8 +352,9 @@ impl Following {
         let generation = generation.map_err(|error| error.to_string())?;
         // The first process may call them as soon as it has switched.
         inner.context.offer(&loaded.models);
+        let lacking = lacking(&generation);
         self.built = Some((loaded, generation));
-        Ok(())
+        Ok(lacking)
     }
 
     fn build(&mut self, inner: &Arc<Inner>) -> Result<(), String> {
@@ -364,7 +392,7 @@ impl Following {
         done.map_err(|error| error.to_string())?;
         for coming in &coming {
             let targets = coming.feed.as_ref().map(|feed| feed.shared.targets().clone());
-            inner.context.parts.adopt(&coming.name, targets, Arc::new(definitions[&coming.name].clone()));
+            inner.context.parts.adopt(&coming.name, targets, &definitions[&coming.name]);
         }
         inner.context.parts.retain(|name| names.contains(name));
         let sinks = BTreeMap::new();

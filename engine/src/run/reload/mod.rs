@@ -202,7 +202,9 @@ impl<'a> Reload<'a> {
         let current = self.context.published.current();
         if current.corpora.keys().any(|name| !running.corpora.contains_key(name)) {
             let kept = |name: &str| running.corpora.contains_key(name);
-            match self.context.published.switch(current.plan, current.aliases.clone(), Vec::new(), kept) {
+            let switched = self.context.published.switch(current.plan, current.aliases.clone(), Vec::new(), kept);
+            drop(running);
+            match switched {
                 Ok(_) => self.announce(),
                 Err(error) => {
                     tracing::warn!(%error, "cannot remove a corpus of the cancelled plan; it stays published");
@@ -214,7 +216,10 @@ impl<'a> Reload<'a> {
     /// Tells the other processes of a cluster of the newest epoch.
     fn announce(&self) {
         if let Some(manifests) = self.context.manifests.as_ref().filter(|_| !self.context.pool.is_aborted()) {
-            self.context.handle.block_on(manifests.announce(&self.context.published));
+            let announced = self.context.handle.block_on(manifests.announce(&self.context.published));
+            if let Err(error) = announced {
+                tracing::error!(error, "another process goes on with the epoch before");
+            }
         }
     }
 }

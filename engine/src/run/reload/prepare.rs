@@ -73,7 +73,7 @@ impl Reload<'_> {
             self.context.pool.tell(&Command::Corpus(Box::new(feed.shared.clone())));
         }
         self.wait_for_feeds()?;
-        self.lead(&Step::Fill(self.commits()))?;
+        let others_lack = self.lead_fill()?;
         self.fill()?;
         self.wait_for_replay(plan, &old_sinks)?;
         self.keep_state(plan)?;
@@ -88,6 +88,7 @@ impl Reload<'_> {
             sinks.insert(node.id.clone(), sink);
         }
         let generation = self.operators(plan, diff, &loaded, &definitions, &sinks)?;
+        self.all_lack(&generation, &others_lack)?;
         let mut sources = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| !PlanDiff::keeps(&diff.nodes, &node.id)) {
             if let NodeKind::Source(config) = &node.kind

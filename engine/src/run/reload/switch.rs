@@ -404,6 +404,10 @@ pub(super) fn keep(inner: &Inner, needed: &Keys) {
         if corpus.keys.iter().any(|key| !keys.contains(key)) {
             corpus.keys.retain(|key| keys.contains(key));
             corpus.indexes.keep(keys.clone());
+            // In another process than the first, turns read other epochs than its index writers publish.
+            if !inner.context.shared.shape.is_first() {
+                inner.context.shared.epochs.trim(name, keys);
+            }
         }
     }
 }

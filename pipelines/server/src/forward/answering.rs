@@ -96,7 +96,7 @@ impl Answering {
         if self.app.is_draining() {
             return ApiError::unavailable("the server is shutting down").into_response();
         }
-        // The other process has tokens, or would not listen there; but only those of this one count.
+        // The other process has tokens, or would not listen there; but only those of this one count for what it forwards.
         if is_exposed && self.app.tokens().is_empty() {
             return ApiError::forbidden(
                 "process 0 of the cluster has no tokens, but this process has, or other machines can call it: \

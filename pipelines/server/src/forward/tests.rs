@@ -34,7 +34,7 @@ impl Other {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = App::new(config, Vec::new(), tokens);
-        let routes = forwarding(app.clone(), Forwarder { app: app.clone(), ask, is_exposed });
+        let routes = forwarding(app.clone(), Forwarder::new(app.clone(), ask, is_exposed));
         let stop = CancellationToken::new();
         tokio::spawn(serve(Server::of(listener, app, routes).unwrap(), stop.clone()));
         Self { address, _stop: stop.drop_guard() }
@@ -225,7 +225,7 @@ async fn a_process_0_that_does_not_answer_is_named() {
     for answer in answers {
         let ask: Asker = Arc::new(move |_| stream::iter(answer.clone()).boxed());
         let other = Other::start(config.clone(), Tokens::none(&config), false, ask).await;
-        for path in ["/v1/documents", "/v1/answers"] {
+        for path in ["/v1/documents", "/v1/answers", "/v1/models"] {
             let response = reqwest::get(other.url(path)).await.unwrap();
             assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &"1".parse().unwrap()));
             let error: Value = response.json().await.unwrap();
@@ -233,7 +233,7 @@ async fn a_process_0_that_does_not_answer_is_named() {
             assert!(!error.to_string().contains("gone"), "{error}");
         }
         // What the process answers for itself.
-        for path in ["/healthz", "/readyz", "/metrics", "/v1/models", "/process/readyz", "/process/v1/pipelines"] {
+        for path in ["/healthz", "/readyz", "/metrics", "/process/readyz", "/process/v1/pipelines"] {
             assert_eq!(reqwest::get(other.url(path)).await.unwrap().status().as_u16(), 200, "{path}");
         }
         let foreign = reqwest::Client::new().get(other.url("/metrics")).header("Host", "evil.example");
@@ -300,6 +300,29 @@ async fn only_callers_with_a_token_may_send_bodies_and_reach_a_cluster_from_outs
     let response = reqwest::Client::new().get(exposed.url("/")).bearer_auth("s3cret").send().await.unwrap();
     assert_eq!(response.status().as_u16(), 403);
     assert!(response.text().await.unwrap().contains("the same tokens"));
+}
+
+/// Callers do not get around the tokens of process 0 by way of a process without tokens.
+#[tokio::test]
+async fn a_process_without_tokens_does_not_answer_in_place_of_one_with_tokens() {
+    let models = || {
+        get(|headers: HeaderMap| async move {
+            if headers.contains_key("Authorization") { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
+        })
+    };
+    for (has_tokens, status) in [(true, 401), (false, 200)] {
+        let routes = match has_tokens {
+            true => Router::new().route("/v1/models", models()),
+            false => Router::new().route("/v1/models", get(|| async {})),
+        };
+        let (_first, other) = joined(routes).await;
+        for _ in 0..2 {
+            assert_eq!(reqwest::get(other.url("/v1/models")).await.unwrap().status().as_u16(), status);
+        }
+        let metrics = reqwest::get(other.url("/metrics")).await.unwrap().text().await.unwrap();
+        // The process itself has answered what it may answer.
+        assert_eq!(metrics.contains("route=\"/v1/models\",status=\"200\"} 2"), !has_tokens, "{metrics}");
+    }
 }
 
 #[tokio::test]
