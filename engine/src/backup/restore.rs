@@ -164,8 +164,9 @@ async fn put_in_place(target: &Path) -> Result<(), StoreError> {
     blocking(move || {
         let from = beside(&target);
         sync_below(&from)?;
-        // It holds nothing, or else this fails.
         match std::fs::remove_dir(&target) {
+            // An attempt that was cancelled has put it in place meanwhile.
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => return Ok(std::fs::remove_dir_all(&from)?),
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }

@@ -122,7 +122,7 @@ impl Engine {
         // Released when all sources exist.
         pool.hold();
         *context.maintenance.settings.write() = plan.maintenance.clone();
-        let running = first(&context, &plan)?;
+        let (running, places) = first(&context, &plan)?;
         let same = identity(&plan, &running);
         // The others end with the first process.
         let stays = options.stays && shape.is_first();
@@ -159,6 +159,8 @@ impl Engine {
             }
             _ => None,
         };
+        // After this, the start is not given up: a sink may truncate its file.
+        inner.running.lock().begin(&inner.context, &plan, places)?;
         pool.release();
         shared.durable.begin_loading(shape.workers);
         let workers = pool.start(&shared, links)?;
@@ -190,8 +192,11 @@ impl Engine {
     }
 }
 
-/// Builds the first plan; the workers pick it up when they start.
-fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
+/// Where sources resume.
+type Places = BTreeMap<Arc<str>, SourceCheckpoint>;
+
+/// Builds the first plan without its sources; the workers pick it up when they start.
+fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), RunError> {
     let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
     let is_cancelled = || options.is_cancelled();
     let loaded = context.models(plan, |_| None, &is_cancelled)?;
@@ -229,9 +234,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         pool.tell(&Command::Corpus(Box::new(feed.shared.clone())));
         corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });
     }
-    let mut sinks = BTreeMap::new();
-    let mut sources = BTreeMap::new();
-    let mut manual = None;
+    let (mut sinks, mut places) = (BTreeMap::new(), BTreeMap::new());
     if options.answer {
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
             let sink = context.sink(plan, node, &is_cancelled)?;
@@ -245,13 +248,27 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
         pool.tell(&Command::Generation(generation.clone()));
-        let mut places = if shared.durable.is_kept() { resume(context, &generation)? } else { BTreeMap::new() };
+        if shared.durable.is_kept() {
+            places = resume(context, &generation)?;
+        }
         if is_cancelled() {
             return Err(BuildError::Cancelled { of: "pipeline", name: plan.name.to_string() }.into());
         }
-        // Late, when little else can fail: a sink may truncate its file here. After this, only the wait for the other
-        // processes of a cluster is given up.
-        for sink in sinks.values().flatten() {
+    }
+    let outline = PlanFingerprint::of(plan).running_without(loaded.lacking.into_keys());
+    let (sources, manual) = (BTreeMap::new(), None);
+    let running = Running { outline, models: loaded.models, corpora, sources, sinks, generation, manual };
+    Ok((running, places))
+}
+
+impl Running {
+    /// Begins the sinks and the sources. Late, when little else can fail.
+    fn begin(&mut self, context: &RuntimeContext, plan: &Plan, mut places: Places) -> Result<(), RunError> {
+        let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
+        if !options.answer {
+            return Ok(());
+        }
+        for sink in self.sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
             shared.durable.enters(sink)?;
         }
@@ -274,14 +291,13 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
                 let resume = checkpoint.map(|checkpoint| checkpoint.offsets).unwrap_or_default();
                 context.read(handle, context.turn_source(&node.id, &**config, &|| false)?, to, resume)?
             } else {
-                manual.get_or_insert(to);
+                self.manual.get_or_insert(to);
                 TurnFeed { handle, source: None, queue: None }
             };
-            sources.insert(node.id.clone(), feed);
+            self.sources.insert(node.id.clone(), feed);
         }
+        Ok(())
     }
-    let outline = PlanFingerprint::of(plan).running_without(loaded.lacking.into_keys());
-    Ok(Running { outline, models: loaded.models, corpora, sources, sinks, generation, manual })
 }
 
 /// What must be the same in all processes of a cluster: the plan, the files of its models, and which optional models are not

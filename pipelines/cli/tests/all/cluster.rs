@@ -301,6 +301,32 @@ fn an_interrupt_of_all_processes_ends_a_cluster_in_order() {
     assert_eq!(said(directory).len(), 10);
 }
 
+/// A process waits for the others before it empties the file of a sink.
+#[test]
+fn a_start_that_waits_for_other_processes_leaves_files_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let pipeline = LEXICAL.replace(r#"path: "answers.jsonl""#, r#"path: "answers.jsonl", append: false"#);
+    std::fs::write(directory.join("p.ron"), pipeline).unwrap();
+    write_documents(directory, 0..3, 0);
+    write_turns(directory, 1, 1..=1);
+    std::fs::write(directory.join("answers.jsonl"), "{}\n").unwrap();
+    std::fs::write(directory.join("hosts"), format!("{}\n{}\n", free_address(), free_address())).unwrap();
+    let to = std::fs::File::create(directory.join("log")).unwrap();
+    let arguments = ["run", "p.ron", "--process", "0", "--hosts", "hosts", "--state", "s", "-v"];
+    let mut first = Cluster(turnflow(directory, &arguments).stderr(to).spawn().unwrap());
+    let log = || std::fs::read_to_string(directory.join("log")).unwrap();
+    until("it waits", || log().contains("waiting for the processes of the cluster"));
+    signal(i32::try_from(first.0.id()).unwrap(), libc::SIGTERM);
+    let mut status = None;
+    until("it ends", || {
+        status = first.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0), "{}", log());
+    assert_eq!(std::fs::read_to_string(directory.join("answers.jsonl")).unwrap(), "{}\n");
+}
+
 #[test]
 fn dead_letters_tags_and_replays_of_a_cluster_are_those_of_one_process() {
     let directory = tempfile::tempdir().unwrap();
