@@ -50,6 +50,9 @@ impl<'a, R> Divided<'a, R> {
     }
 }
 
+/// Lists with more hits are merged off the worker: those of other processes have the passages' texts.
+const MOST_HITS: usize = 200;
+
 /// How an index is searched.
 pub(crate) trait Search: Send + Sync + 'static {
     /// The index at an epoch.
@@ -102,6 +105,11 @@ impl<S: Search> Operator for Retriever<S> {
             Ok(self.search.weight(&reader, call.query(0)?.searches()).saturating_add(filter))
         };
         call.weight().saturating_add(of_index().unwrap_or(0))
+    }
+
+    /// It waits for a model or for other processes, and then merges lists. Long searches run elsewhere.
+    fn goes_on_here(&self, call: &Call) -> bool {
+        call.query(0).is_ok_and(|query| self.top.saturating_mul(query.searches().len()) <= MOST_HITS)
     }
 }
 

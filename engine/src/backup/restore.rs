@@ -163,9 +163,13 @@ async fn put_in_place(target: &Path) -> Result<(), StoreError> {
     let target = target.to_owned();
     blocking(move || {
         let from = beside(&target);
+        // An attempt that was cancelled may have put it in place meanwhile, or do so now.
+        let is_there = || std::fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
+        if !from.is_dir() && is_there() {
+            return Ok(());
+        }
         sync_below(&from)?;
         match std::fs::remove_dir(&target) {
-            // An attempt that was cancelled has put it in place meanwhile.
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => return Ok(std::fs::remove_dir_all(&from)?),
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ use super::served::ServedParts;
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{Aliases, CorpusSnapshot, Snapshot};
 use crate::publish::{Epochs, SnapshotGuard};
+
+/// The interval between attempts to tell another process of an epoch.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A corpus in a manifest.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -77,16 +81,24 @@ impl Manifests {
         &self.parts
     }
 
-    /// Tells the other processes of the newest epoch; returns when all have it.
-    ///
-    /// # Errors
-    ///
-    /// A process cannot take it. The turns of that process go on reading the epoch before.
-    pub async fn announce(&self, epochs: &Arc<Epochs>) -> Result<(), String> {
+    /// Tells the other processes of the newest epoch; returns when all have it, or when the cluster ends. As long as a
+    /// process cannot take it, its turns go on reading the epoch before, and it is told again.
+    pub async fn announce(&self, epochs: &Arc<Epochs>) {
         let mut told = self.told.lock().await;
+        while let Err(error) = self.tell(epochs, &mut told).await {
+            if self.peers.is_ending() {
+                tracing::debug!(error, "the cluster is ending");
+                return;
+            }
+            tracing::error!(error, "another process cannot take an epoch; it will be told again");
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn tell(&self, epochs: &Arc<Epochs>, told: &mut u64) -> Result<(), String> {
         let guard = epochs.pin();
         let (epoch, plan) = (guard.epoch, guard.plan);
-        if epoch <= *told || self.peers.is_closing() {
+        if epoch <= *told || self.peers.is_ending() {
             return Ok(());
         }
         let mut corpora = BTreeMap::new();
@@ -106,11 +118,8 @@ impl Manifests {
             Ok(note) => self.peers.ask_all(Topic::Epochs, &note).await,
             Err(error) => Err(error),
         };
-        match all {
-            Ok(_) => *told = epoch,
-            Err(error) if self.peers.is_closing() => tracing::debug!(error, epoch, "the cluster is ending"),
-            Err(error) => return Err(format!("cannot take the epoch {epoch}: {error}")),
-        }
+        all?;
+        *told = epoch;
         Ok(())
     }
 

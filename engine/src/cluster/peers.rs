@@ -297,6 +297,11 @@ impl Peers {
         workers.map(move |to| Envelope { to, from, message: Message::Last })
     }
 
+    /// Whether nothing more is sent, or the run is aborted.
+    pub fn is_ending(&self) -> bool {
+        self.is_closing() || self.aborted.load(Ordering::Acquire)
+    }
+
     /// Whether nothing more is sent.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)

@@ -24,9 +24,7 @@ use super::slot::Slot;
 use super::stored::Stored;
 use super::{CorpusState, Parts, RETRY};
 use crate::cluster::{Prepared, Target};
-use crate::component::{
-    ComponentError, CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages,
-};
+use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages};
 use crate::document::Chunk;
 use crate::keyed::Keyed;
 use crate::maintenance::MaintenanceError;
@@ -443,8 +441,7 @@ impl IndexWriter {
         let epoch = self.epochs.publish(&self.corpus, next)?;
         if let Parts::Leading(lead) = &self.parts {
             let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
-            // The same is published again in the next epoch.
-            manifests.announce(&epochs).await.map_err(|reason| IndexError::Component(ComponentError::new(reason)))?;
+            manifests.announce(&epochs).await;
         }
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -33,9 +33,6 @@ use crate::plan::{AnswerMode, NodeKind, Plan, PlanFingerprint};
 use crate::publish::Epochs;
 use crate::state::StateDirectory;
 use crate::turns::{Slots, TurnsShared};
-
-/// The interval between attempts to tell the other processes of the first epoch.
-const RETRY: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Loads the models, opens the indexes and starts everything.
@@ -385,10 +382,7 @@ async fn announce_ready(mut feeds: Vec<(Arc<str>, watch::Receiver<CorpusState>)>
             context.pool.wake();
             if let Some(manifests) = &context.manifests {
                 // Also if there is no corpus.
-                while let Err(error) = manifests.announce(&context.shared.epochs).await {
-                    tracing::error!(error, "another process lacks the first epoch");
-                    tokio::time::sleep(RETRY).await;
-                }
+                manifests.announce(&context.shared.epochs).await;
                 manifests.begin(Beginning::Callers);
             }
         }

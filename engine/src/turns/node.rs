@@ -1,9 +1,10 @@
 //! Runs an operator in the dataflow: joins its inputs by count, calls it, and sends its value.
 //!
-//! A call that is ready immediately (a search, a fusion) has no overhead. A call that waits, for example for a model or
-//! for another process, goes on when it is woken, while the dataflow operator holds the turn's capability. It goes on on
-//! the worker, which costs least; after some waits, as a stream of text has, on the I/O threads. A call with a large
-//! weight runs off the worker from the beginning (`compute.rs`).
+//! A call that is ready immediately (a search, a fusion) has no overhead. A call that waits for a model
+//! continues off the worker, while the dataflow operator holds the turn's capability; its end wakes
+//! the worker. A call that does little after a wait, as a search that asks other processes, goes on on the worker, which
+//! costs least (`Operator::goes_on_here`). A call with a large weight runs off the worker from the beginning
+//! (`compute.rs`).
 //! Turns finish in any order. Transient failures are retried after a pause, also off the worker.
 
 use std::collections::HashMap;
@@ -160,6 +161,7 @@ pub(super) fn build<'s>(
                 // If the weight panics, the call is made anyway and reports the failure.
                 let weight = catch_unwind(AssertUnwindSafe(|| operator.weight(&call)));
                 let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
+                let here = catch_unwind(AssertUnwindSafe(|| operator.goes_on_here(&call))).unwrap_or(false);
                 let (begun, counted) = (Instant::now(), activity.clone());
                 counted.begins();
                 let mut future: BoxFuture<'static, _> = Box::pin(async move {
@@ -176,26 +178,34 @@ pub(super) fn build<'s>(
                     counted.ends(took, has_failed);
                     (flow.then(value, together(&node, &warnings, new.take())), took)
                 });
-                if is_long {
-                    running.insert(sequence, capability);
-                    let (done, wake) = (done.clone(), wake.clone());
-                    shared.handle.spawn(async move {
-                        let ended = apart(future).await;
-                        done.lock().push(ended);
-                        wake.wake();
-                    });
-                    continue;
-                }
-                let of_call = WakeCall { sequence, woken: woken_by.clone(), wake: wake.clone() };
-                let waker = Waker::from(Arc::new(of_call));
-                match future.poll_unpin(&mut Context::from_waker(&waker)) {
+                let waker = match here && !is_long {
+                    true => {
+                        let (woken, wake) = (woken_by.clone(), wake.clone());
+                        Waker::from(Arc::new(WakeCall { sequence, woken, wake }))
+                    }
+                    false => Waker::noop().clone(),
+                };
+                let polled = match is_long {
+                    true => Poll::Pending,
+                    false => future.poll_unpin(&mut Context::from_waker(&waker)),
+                };
+                match polled {
                     Poll::Ready((flow, took)) => {
                         shared.observe(&id, &flow, Some(took));
                         output.session(&capability).give(flow);
                     }
                     Poll::Pending => {
                         running.insert(sequence, capability);
-                        suspended.insert(sequence, Suspended { future, waker, polled: 1 });
+                        if here && !is_long {
+                            suspended.insert(sequence, Suspended { future, waker, polled: 1 });
+                            continue;
+                        }
+                        let (done, wake) = (done.clone(), wake.clone());
+                        shared.handle.spawn(async move {
+                            let ended = if is_long { apart(future).await } else { future.await };
+                            done.lock().push(ended);
+                            wake.wake();
+                        });
                     }
                 }
             }

@@ -26,10 +26,11 @@ macro_rules! use_allocator {
         static ALLOCATOR: $crate::allocator::Allocator = $crate::allocator::ALLOCATOR;
 
         /// Read by jemalloc before `main`.
-        // SAFETY: jemalloc declares a pointer of this name to a text that ends with a zero, and nothing else has the name.
+        // SAFETY: jemalloc declares a pointer of this name to a text that ends with a zero, as this is, and nothing else has
+        // the name. The pointer is valid for ever.
         #[unsafe(export_name = "_rjem_malloc_conf")]
-        pub static ALLOCATOR_SETTINGS: &::std::ffi::CStr =
-            c"background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0";
+        pub static ALLOCATOR_SETTINGS: Option<&'static ::std::ffi::c_char> =
+            Some(unsafe { &*c"background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0".as_ptr() });
     };
 }
 

@@ -85,7 +85,8 @@ impl Forwarder {
             let client = SocketAddr::from(([127, 0, 0, 1], 0));
             let question = wire::question(&head, &[], client, false).map_err(|_| ())?;
             match next(&mut (self.ask)(question)).await {
-                Ok(Part::Head(head)) => Ok(head.status != StatusCode::UNAUTHORIZED),
+                Ok(Part::Head(head)) if head.status == StatusCode::UNAUTHORIZED => Ok(false),
+                Ok(Part::Head(head)) if head.status.is_success() => Ok(true),
                 // It is not known yet.
                 _ => Err(()),
             }

@@ -216,10 +216,7 @@ impl<'a> Reload<'a> {
     /// Tells the other processes of a cluster of the newest epoch.
     fn announce(&self) {
         if let Some(manifests) = self.context.manifests.as_ref().filter(|_| !self.context.pool.is_aborted()) {
-            let announced = self.context.handle.block_on(manifests.announce(&self.context.published));
-            if let Err(error) = announced {
-                tracing::error!(error, "another process goes on with the epoch before");
-            }
+            self.context.handle.block_on(manifests.announce(&self.context.published));
         }
     }
 }
