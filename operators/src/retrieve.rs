@@ -108,7 +108,7 @@ impl<S: Search> Operator for Retriever<S> {
     }
 
     /// It waits for a model or for other processes, and then merges lists. Long searches run elsewhere.
-    fn goes_on_here(&self, call: &Call) -> bool {
+    fn continues_here(&self, call: &Call) -> bool {
         call.query(0).is_ok_and(|query| self.top.saturating_mul(query.searches().len()) <= MOST_HITS)
     }
 }

@@ -133,7 +133,7 @@ impl Warnings {
 /// A running operator: a pure function of its inputs, the corpora and its models.
 pub trait Operator: Send + Sync {
     /// Computes this node's value for a turn. If [`Operator::weight`] is small, the code before the
-    /// first await runs on the worker; the rest runs off the workers, unless [`Operator::goes_on_here`].
+    /// first await runs on the worker; the rest runs off the workers, unless [`Operator::continues_here`].
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>>;
     /// The approximate cost of a call, in bytes of text to split into words (ten megabytes a
     /// second); 64 multiplications of index values count as one byte. A call of more than
@@ -141,9 +141,9 @@ pub trait Operator: Send + Sync {
     fn weight(&self, call: &Call) -> usize {
         call.weight()
     }
-    /// Whether a call that waits may go on on the worker, which costs less than a change of threads. Only for operators
+    /// Whether a call that waits may continue on the worker, which costs less than a change of threads. Only for operators
     /// whose work after each wait is small, and does not block: the worker serves other turns, too.
-    fn goes_on_here(&self, _call: &Call) -> bool {
+    fn continues_here(&self, _call: &Call) -> bool {
         false
     }
     /// Whether it is called when an input has failed; that input is then [`Value::Failed`].

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::feeds::{Feed, Manual, TurnFeed};
 pub(super) use self::stored::{StoredPassages, logged_definition};
 use super::lacking::{KeptModel, Loaded, WithoutModel, warn};
-use super::messages::Drains;
+use super::services::Drains;
 use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
 use crate::backup::Backup;

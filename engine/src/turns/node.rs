@@ -2,8 +2,8 @@
 //!
 //! A call that is ready immediately (a search, a fusion) has no overhead. A call that waits for a model
 //! continues off the worker, while the dataflow operator holds the turn's capability; its end wakes
-//! the worker. A call that does little after a wait, as a search that asks other processes, goes on on the worker, which
-//! costs least (`Operator::goes_on_here`). A call with a large weight runs off the worker from the beginning
+//! the worker. A call that does little after a wait, as a search that asks other processes, continues on the worker, which
+//! costs least (`Operator::continues_here`). A call with a large weight runs off the worker from the beginning
 //! (`compute.rs`).
 //! Turns finish in any order. Transient failures are retried after a pause, also off the worker.
 
@@ -161,7 +161,7 @@ pub(super) fn build<'s>(
                 // If the weight panics, the call is made anyway and reports the failure.
                 let weight = catch_unwind(AssertUnwindSafe(|| operator.weight(&call)));
                 let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
-                let here = catch_unwind(AssertUnwindSafe(|| operator.goes_on_here(&call))).unwrap_or(false);
+                let here = catch_unwind(AssertUnwindSafe(|| operator.continues_here(&call))).unwrap_or(false);
                 let (begun, counted) = (Instant::now(), activity.clone());
                 counted.begins();
                 let mut future: BoxFuture<'static, _> = Box::pin(async move {

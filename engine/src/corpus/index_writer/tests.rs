@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use super::*;
+use crate::component::Delta;
 use crate::corpus::chunks::chunk;
 
 /// An index that fails while the flag is set.

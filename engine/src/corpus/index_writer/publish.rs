@@ -1,0 +1,138 @@
+//! Publishes the changes of a corpus, and tries again when that fails.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{IndexWriter, Report, Retry, committed, view};
+use crate::component::{Delta, IndexError, Passages};
+use crate::corpus::chunks::Numbers;
+use crate::corpus::{CorpusState, Parts, RETRY};
+use crate::memory::{MANY, give_back_soon};
+
+impl IndexWriter {
+    pub(super) async fn publish_changes(&mut self, report: Report, delta: Delta, commits: u64) {
+        match self.publish(delta).await {
+            Ok(epoch) => {
+                tracing::debug!(corpus = %self.corpus, commits, epoch, "published");
+                self.settle(epoch);
+                report.tell(commits, epoch);
+            }
+            Err(error) => self.failed(Some((report, commits)), RETRY.0, &error),
+        }
+    }
+
+    /// Schedules a retry of a failed publication; the failure of the first publication is final.
+    pub(super) fn failed(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
+        if matches!(&self.parts, Parts::Leading(lead) if lead.is_ending()) {
+            // The next start publishes it.
+            tracing::debug!(corpus = %self.corpus, %error, "not published: the cluster is ending");
+            return;
+        }
+        self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
+        match report {
+            Some((report, _)) if *report.state.borrow() == CorpusState::Loading => {
+                report.state.send_replace(CorpusState::Failed(error.to_string()));
+            }
+            report => self.put_off(report, delay, error),
+        }
+    }
+
+    fn put_off(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
+        tracing::error!(corpus = %self.corpus, %error,
+            "cannot publish the epoch; the previous one is still served");
+        let at = tokio::time::Instant::now() + delay;
+        let report = report.or_else(|| self.retry.take()?.report);
+        self.retry = Some(Retry { report, delay, at });
+    }
+
+    pub(super) async fn try_again(&mut self) {
+        let Some(Retry { report, delay, .. }) = self.retry.take() else { return };
+        match self.publish(Delta::default()).await {
+            Ok(epoch) => {
+                tracing::warn!(corpus = %self.corpus, epoch, "published after earlier failures");
+                report.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
+            }
+            Err(error) => self.failed(report, (delay * 2).min(RETRY.1), &error),
+        }
+    }
+
+    /// Clears a pending retry, whose changes are now published, and reports its commits.
+    pub(super) fn settle(&mut self, epoch: u64) {
+        let settled = self.retry.take().and_then(|retry| retry.report);
+        settled.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
+    }
+
+    /// Applies net changes and publishes them in a new epoch. After an error nothing is published, and
+    /// the next delta contains all chunks.
+    pub(super) async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
+        self.publish_from(delta, false).await
+    }
+
+    /// The same. `is_stored`: an earlier run has published this, and it is in the log of passages.
+    pub(super) async fn publish_from(&mut self, delta: Delta, is_stored: bool) -> Result<u64, IndexError> {
+        // Other processes do not have it any more.
+        if self.epochs.has_left(&self.corpus) {
+            return Ok(self.epochs.current().epoch);
+        }
+        let chunks = self.feeds.entry(self.active).or_default();
+        let delta = match self.whole {
+            // The first change of a corpus.
+            true if delta.added.len() == chunks.counts().1 => Delta { removed: Vec::new(), whole: true, ..delta },
+            true => chunks.whole(),
+            false => delta,
+        };
+        let passages = Arc::new(if delta.whole { Passages::of(chunks.each()) } else { self.passages.next(&delta) });
+        if delta.whole {
+            // A switch that failed may have taken some.
+            self.numbers = Numbers::besides(chunks);
+        }
+        let changed = !delta.is_empty();
+        // The other processes prepare their parts meanwhile.
+        let others = match &mut self.parts {
+            Parts::Leading(lead) => Some(tokio::spawn(lead.prepare(committed(&self.commits, self.active)))),
+            Parts::Whole | Parts::Served(_) => None,
+        };
+        self.whole = true;
+        // In a cluster, a commit may change nothing here.
+        for slot in self.slots.iter_mut().filter(|_| changed) {
+            let begun = Instant::now();
+            match is_stored {
+                true => slot.restore(&delta).await?,
+                false => slot.apply(&delta, chunks, &self.preparing).await?,
+            }
+            tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
+        }
+        if let Some(log) = self.log.as_mut().filter(|_| !is_stored) {
+            if delta.whole {
+                log.drop_file();
+            } else if let Err(error) = tokio::task::block_in_place(|| log.append(&delta)) {
+                tracing::warn!(corpus = %self.corpus, %error, "cannot append to the log of passages");
+                self.log_failed = Some(Instant::now());
+            }
+        }
+        let mut next = view(chunks, passages.clone(), self.slots.iter(), self.log.as_ref());
+        if let Some(others) = others {
+            let prepared = others.await.unwrap_or_else(|_| Err(IndexError::Feed));
+            let (others, others_changed) = prepared?;
+            if !changed && !others_changed {
+                // The current epoch has the same passages.
+                self.whole = false;
+                return Ok(self.epochs.current().epoch);
+            }
+            next.add(others);
+        }
+        let epoch = self.epochs.publish(&self.corpus, next)?;
+        if let Parts::Leading(lead) = &self.parts {
+            let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
+            manifests.announce(&epochs).await;
+        }
+        self.passages = passages;
+        self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
+        if delta.added.len() + delta.removed.len() >= MANY {
+            give_back_soon();
+        }
+        self.whole = false;
+        Ok(epoch)
+    }
+}
