@@ -105,11 +105,21 @@ pub struct DeadLetters {
     file: Arc<Mutex<Option<Letters>>>,
     count: Arc<AtomicU64>,
     /// Where letters go instead, in a process that has no file.
-    forward: Arc<OnceLock<Forward>>,
+    forward: Arc<OnceLock<Box<dyn Forward>>>,
 }
 
-/// Takes a letter to where it is written.
-pub(crate) type Forward = Box<dyn Fn(&DeadLetter) + Send + Sync>;
+/// Takes letters to where they are written.
+pub(crate) trait Forward: Send + Sync {
+    /// Sends a letter. Does not block.
+    fn send(&self, letter: &DeadLetter);
+
+    /// Waits until all letters have arrived.
+    ///
+    /// # Errors
+    ///
+    /// Some have not.
+    fn settle(&self) -> io::Result<()>;
+}
 
 impl DeadLetters {
     /// Opens the file at `path` for appending; creates it if it does not exist. Removes an incomplete
@@ -126,7 +136,7 @@ impl DeadLetters {
     }
 
     /// Sends letters to another process from now on, as long as there is no file. Called at most once.
-    pub(crate) fn forward(&self, forward: Forward) {
+    pub(crate) fn forward(&self, forward: Box<dyn Forward>) {
         let _ = self.forward.set(forward);
     }
 
@@ -157,15 +167,18 @@ impl DeadLetters {
         }
     }
 
-    /// Retries the waiting letters; returns when all letters are on disk.
+    /// Retries the waiting letters; returns when all letters are on disk, or with the process that writes them.
     ///
     /// # Errors
     ///
     /// Some letters still wait, or the disk failed.
     pub fn settle(&self) -> io::Result<()> {
         let (file, path) = {
-            let mut letters = self.file.lock();
-            let Some(letters) = &mut *letters else { return Ok(()) };
+            let mut file = self.file.lock();
+            let Some(letters) = &mut *file else {
+                drop(file);
+                return self.forward.get().map_or(Ok(()), |forward| forward.settle());
+            };
             letters.outbox.settle(&letters.path)?;
             if !std::mem::take(&mut letters.unsynced) {
                 return Ok(());
@@ -209,7 +222,7 @@ impl DeadLetters {
         tracing::warn!(source, position, reason, "dead letter");
         let mut file = self.file.lock();
         let Some(file) = &mut *file else {
-            self.forward.get().into_iter().for_each(|forward| forward(&letter));
+            self.forward.get().into_iter().for_each(|forward| forward.send(&letter));
             return;
         };
         let written = serde_json::to_vec(&letter).map_err(io::Error::from).and_then(|line| file.write(line));

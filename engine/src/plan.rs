@@ -2,6 +2,7 @@
 //! value is checked, and every mistake is reported.
 
 mod diff;
+mod divided;
 mod resolve;
 mod without;
 
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use self::diff::{ChangeKind, PlanDiff, PlanFingerprint};
+pub use self::divided::Divided;
 pub use self::resolve::models_file::ModelsFile;
 pub use self::without::Without;
 use crate::component::{
@@ -453,6 +455,7 @@ impl Plan {
             let chunker = corpus.chunker_name;
             let _ = writeln!(out, "corpus  {:?} {source} → {chunker}({chunk}){also}{declared}", corpus.name);
         }
+        let divided = Divided::of(self);
         let all_run = self.sinks().next().is_none();
         let needed = self.needed(|node| all_run || node.output.is_none());
         for (node, needed) in self.nodes.iter().zip(needed) {
@@ -470,6 +473,9 @@ impl Plan {
             let edges = if takes.is_empty() { gives } else { format!("{takes} → {gives}") };
             let idle = if needed { "" } else { "  leads to no sink: not run" };
             let _ = writeln!(out, "node    {head:width$} {edges}  ({}){idle}", node.explain());
+            if let Some(how) = divided.explain(&node.id) {
+                let _ = writeln!(out, "        {:width$} in a cluster: {how}", "");
+            }
             if let Some(measured) = measured(&node.id, &node.explain()) {
                 let _ = writeln!(out, "        {:width$} measured: {measured}", "");
             }

@@ -68,6 +68,8 @@ pub struct SourceHandle {
     pub kind_name: &'static str,
     /// Unique among the sources of a process.
     pub number: u64,
+    /// Whether all processes of a cluster read it together. Otherwise the first process reads it.
+    pub divided: bool,
     /// The receiving end of its channel; taken by the worker that reads it.
     pub receiver: Mutex<Option<Receiver<Arrived>>>,
     /// Wakes the operator that reads it.
@@ -86,7 +88,7 @@ pub struct SourceHandle {
 
 /// The state of turns that all workers share.
 pub struct TurnsShared {
-    /// The processes and workers. The first process answers the turns.
+    /// The processes and workers.
     pub shape: Shape,
     /// Limits of conversations.
     pub limits: RwLock<Conversations>,
@@ -338,7 +340,8 @@ pub fn build_source(
     shared: &Arc<TurnsShared>,
     local: &Rc<WorkerState>,
 ) -> ProbeHandle<u64> {
-    let mine = shared.shape.turn_worker(handle.number) == scope.index() as u64;
+    let (shape, own) = (shared.shape, shared.shape.own_worker(handle.number));
+    let mine = (handle.divided || shape.is_first()) && own == scope.index() as u64;
     let receiver = if mine { handle.receiver.lock().take() } else { None };
     let read = source::build(scope, handle, receiver, shared.clone());
     let feedback = Feedback::default();

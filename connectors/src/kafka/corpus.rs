@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::message::{BorrowedMessage, Message};
 use serde::Deserialize;
+use turnflow_engine::cluster::Share;
 use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
 use turnflow_engine::spec::from_tree;
@@ -111,6 +112,7 @@ impl KafkaConfig {
             connection: self.connection(),
             group: None,
             context: context.clone(),
+            share: Share::WHOLE,
             #[cfg(test)]
             visible: None,
         };

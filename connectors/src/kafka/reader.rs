@@ -9,6 +9,7 @@ use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use turnflow_engine::cluster::Share;
 use turnflow_engine::component::ComponentContext;
 use turnflow_engine::connector::{ConnectorError, Mode, Stop, Stopped};
 
@@ -29,7 +30,7 @@ const STALE: Duration = Duration::from_secs(60 * 60);
 /// What a source does with records.
 pub(super) trait Records {
     /// Where reading begins in these partitions, in their order: the offsets of the first records. They are all partitions
-    /// when a connection begins, and new ones later. `log` identifies the topic.
+    /// when a connection begins, and new ones later, also those that another process reads. `log` identifies the topic.
     fn begin(&mut self, log: &Arc<str>, found: &[Watermarks]) -> Result<Vec<i64>, ConnectorError>;
 
     /// Takes a record.
@@ -50,6 +51,8 @@ pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) group: Option<String>,
     pub(super) context: ComponentContext,
+    /// The partitions that this process reads.
+    pub(super) share: Share,
     /// Partitions from this number on are not seen, as if they did not exist yet.
     #[cfg(test)]
     pub(super) visible: Option<Arc<std::sync::atomic::AtomicI32>>,
@@ -100,7 +103,8 @@ struct Session<'a> {
     reader: &'a Reader,
     consumer: Arc<Consumer>,
     log: Option<Arc<str>>,
-    assigned: Vec<i32>,
+    /// The partitions that are known. This process's own are assigned.
+    known: Vec<i32>,
     /// The ends that partitions had at the beginning, of those that are not read up to there.
     ends: BTreeMap<i32, i64>,
     scout: Scout,
@@ -110,7 +114,7 @@ impl<'a> Session<'a> {
     fn new(reader: &'a Reader, consumer: Consumer) -> Self {
         let scout = Scout { answer: None, next: Instant::now() };
         let consumer = Arc::new(consumer);
-        Self { reader, consumer, log: None, assigned: Vec::new(), ends: BTreeMap::new(), scout }
+        Self { reader, consumer, log: None, known: Vec::new(), ends: BTreeMap::new(), scout }
     }
 
     fn run(
@@ -127,7 +131,7 @@ impl<'a> Session<'a> {
             if stop.is_set() {
                 return Err(Stopped.into());
             }
-            match self.scout.look(self.reader, &self.consumer, &self.assigned) {
+            match self.scout.look(self.reader, &self.consumer, &self.known) {
                 Some(Ok(topic)) => {
                     retry.worked();
                     if seen.elapsed() > STALE {
@@ -188,7 +192,7 @@ impl<'a> Session<'a> {
     fn found(&mut self, topic: Topic, records: &mut impl Records) -> Result<Option<Ended>, ConnectorError> {
         let Topic { log, count, new } = topic;
         let is_first = self.log.is_none();
-        if self.log.as_deref().is_some_and(|known| !is_same(known, &log)) || count < self.assigned.len() {
+        if self.log.as_deref().is_some_and(|known| !is_same(known, &log)) || count < self.known.len() {
             return Ok(Some(Ended::Changed("the topic was created again")));
         }
         let log = self.log.get_or_insert(log).clone();
@@ -204,14 +208,19 @@ impl<'a> Session<'a> {
         }
         let mut list = TopicPartitionList::new();
         for (found, next) in new.iter().zip(records.begin(&log, &new)?) {
+            self.known.push(found.partition);
+            if !self.reader.share.has(&found.partition.to_string()) {
+                continue;
+            }
             let added = list.add_partition_offset(&self.reader.connection.topic, found.partition, Offset::Offset(next));
             added.map_err(passing)?;
-            self.assigned.push(found.partition);
             if is_first && next < found.high {
                 self.ends.insert(found.partition, found.high);
             }
         }
-        self.consumer.incremental_assign(&list).map_err(passing)?;
+        if list.count() > 0 {
+            self.consumer.incremental_assign(&list).map_err(passing)?;
+        }
         Ok(None)
     }
 
@@ -254,11 +263,11 @@ impl Scout {
         &mut self,
         reader: &Reader,
         consumer: &Arc<Consumer>,
-        assigned: &[i32],
+        known: &[i32],
     ) -> Option<Result<Topic, ConnectorError>> {
         let Some(answer) = &self.answer else {
             if Instant::now() >= self.next {
-                self.ask(reader, consumer, assigned);
+                self.ask(reader, consumer, known);
             }
             return None;
         };
@@ -273,10 +282,10 @@ impl Scout {
         Some(found)
     }
 
-    fn ask(&mut self, reader: &Reader, consumer: &Arc<Consumer>, assigned: &[i32]) {
+    fn ask(&mut self, reader: &Reader, consumer: &Arc<Consumer>, known: &[i32]) {
         let (sender, answer) = crossbeam_channel::bounded(1);
         let (consumer, topic) = (consumer.clone(), reader.connection.topic.clone());
-        let known = assigned.to_vec();
+        let known = known.to_vec();
         #[cfg(test)]
         let visible = reader.visible.clone();
         reader.context.runtime().spawn_blocking(move || {

@@ -112,6 +112,10 @@ impl SinkConfig for KafkaSinkConfig {
         self.mode
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
         built(Ok(Box::new(self.sink())))
     }

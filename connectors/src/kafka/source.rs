@@ -7,7 +7,9 @@
 //! The value of a record is a turn as JSON. The records of a conversation must be in one partition, as they are if its id
 //! is the key. Each partition has its own offset in the checkpoint, and a restart resumes after it. Partitions that are
 //! added later are read from their beginning. The source is no member of a consumer group, so neither a slow pipeline nor a
-//! rebalance stops it, and two runs both read everything. With `group`, the offsets whose answers are safe are committed
+//! rebalance stops it, and two runs both read everything. The processes of a cluster read the partitions together, if the
+//! answers go only to sinks that all of them may write: a partition belongs to the process that has the remainder of its
+//! number. With `group`, the offsets whose answers are safe are committed
 //! there, for Kafka's tools only; a run that ends may not have committed its last ones.
 //!
 //! A topic that was deleted and created again is read from its beginning, with a warning. It is known by its id, which
@@ -37,6 +39,7 @@ use rdkafka::consumer::{CommitMode, Consumer as _};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use serde::Deserialize;
+use turnflow_engine::cluster::Share;
 use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, Mode, Offsets, SourceOffset, TurnOutput, TurnSource};
 use turnflow_engine::spec::from_tree;
@@ -109,6 +112,7 @@ impl KafkaConfig {
             connection: self.connection(),
             group: self.group.clone(),
             context: context.clone(),
+            share: context.share(),
             #[cfg(test)]
             visible: None,
         };
@@ -128,6 +132,10 @@ impl TurnSourceConfig for KafkaConfig {
     fn explain(&self) -> String {
         let group = self.group.as_ref().map(|group| format!(", group: {group:?}")).unwrap_or_default();
         format!("{}{group}, start: {:?}, max_bytes: {}", self.connection().explain(), self.start, self.max_bytes)
+    }
+
+    fn is_divisible(&self) -> bool {
+        true
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
@@ -152,6 +160,7 @@ impl TurnSource for KafkaTurns {
             topic: &self.reader.connection.topic,
             commits: self.reader.group.is_some(),
             max_bytes: self.max_bytes,
+            share: self.reader.share,
             places: places.collect(),
             committed: BTreeMap::new(),
             // Partitions are new if others are known.
@@ -206,6 +215,8 @@ struct Turns<'a> {
     topic: &'a str,
     commits: bool,
     max_bytes: usize,
+    /// The partitions that this process reads.
+    share: Share,
     /// Where to begin, until the first partitions are found, if there is nothing to resume after.
     start: Option<KafkaStart>,
     places: BTreeMap<i32, Place>,
@@ -254,7 +265,7 @@ impl Records for Turns<'_> {
             let place = match self.places.get(&partition) {
                 Some(place) => {
                     let (place, problem) = place.resumed(log, now);
-                    match problem {
+                    match problem.filter(|_| self.share.has(&partition.to_string())) {
                         Some(Problem::Replaced) => {
                             let what =
                                 "the topic was created again or truncated; reading the partition from its beginning";
@@ -339,6 +350,7 @@ mod tests {
             topic: "t",
             commits: false,
             max_bytes: 1000,
+            share: Share::WHOLE,
             start: Some(KafkaStart::End),
             places: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -367,6 +379,7 @@ mod tests {
             topic: "t",
             commits: true,
             max_bytes: 1000,
+            share: Share::WHOLE,
             start: None,
             places: BTreeMap::from([(0, place("id/a")), (1, place("id/a"))]),
             committed: BTreeMap::new(),

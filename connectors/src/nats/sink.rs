@@ -83,6 +83,10 @@ impl SinkConfig for NatsSinkConfig {
         self.mode
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink> {
         built(Ok(Box::new(self.sink(context.id()))))
     }

@@ -109,6 +109,10 @@ impl SinkConfig for PostgresSinkConfig {
         self.mode
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
         built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
     }

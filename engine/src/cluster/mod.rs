@@ -1,9 +1,9 @@
 //! Several processes that run one pipeline: timely's cluster, and what it needs around it.
 //!
-//! A corpus is divided into shards by document. Each process indexes and searches the shards that it owns. The first
-//! process reads all sources, answers all turns and writes all sinks; its retrievers ask the other processes for the
-//! passages of their shards ([`OtherParts`]). An epoch is published by the first process when every process has prepared
-//! it.
+//! A corpus is divided into shards by document. Each process indexes and searches the shards that it owns; retrievers ask
+//! the other processes for the passages of their shards ([`OtherParts`]). An epoch is published by the first process when
+//! every process has prepared it. A source with partitions is read by all processes together, if all of them may write its
+//! sinks ([`crate::plan::Divided`]); the first process reads every other source.
 //!
 //! The processes share their fate: if one is lost, all end, are restarted, and go on from their checkpoints.
 
@@ -31,7 +31,7 @@ pub use self::parts::{OtherParts, Restriction};
 pub(crate) use self::peers::{AnswerParts, Peers, Service, name_of};
 pub use self::served::answered;
 pub(crate) use self::served::{ComingPart, ServedParts, Target, Targets, ask_elsewhere};
-pub use self::shape::{SHARDS, Shape};
+pub use self::shape::{SHARDS, Shape, Share};
 pub(crate) use self::wire::{Bytes, Order, Topic, decode, encode};
 use crate::plan::Plan;
 

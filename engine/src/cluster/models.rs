@@ -1,12 +1,12 @@
 //! The models of all processes serve the turns.
 //!
-//! Turns are answered in the first process. What takes long in a turn is the calls of its models, so each call goes to
-//! the process that has the least to do. A model's output does not depend on where it is computed, if the processes run
-//! on equal hardware.
+//! What takes long in a turn is the calls of its models, so each call goes to the process that has the least to do, as far
+//! as the caller knows: every answer says what else its process is doing. A model's output does not depend on where it is
+//! computed, if the processes run on equal hardware.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -18,7 +18,8 @@ use tokio::sync::mpsc;
 use super::peers::{AnswerParts, Peers};
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::activity::{Activity, NodeActivity, Timed};
-use crate::component::{Model, Models};
+use crate::cache::InferenceCache;
+use crate::component::Model;
 use crate::inference::{
     Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors,
     Vector,
@@ -34,6 +35,8 @@ const GENERATION: usize = 16 << 10;
 
 /// How long a process whose model has failed is left alone.
 const ALONE: Duration = Duration::from_secs(10);
+/// How long it counts what a process has said about the rest of its work.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The call of a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,14 +79,18 @@ struct ModelQuestion {
 /// The models of all processes.
 pub(crate) struct SharedModels {
     peers: Arc<Peers>,
-    /// The cost of the calls that each process, this one too, has not answered.
+    /// The cost of this process's calls that each process, this one too, has not answered.
     running: Vec<AtomicUsize>,
+    /// The cost of each other process's calls that this process has not answered.
+    received: Vec<AtomicUsize>,
+    /// What each process last said: the cost of the calls of all others that it has not answered, and when it said so.
+    told: Vec<Mutex<Option<(usize, Instant)>>>,
     /// The processes whose last call has failed, and until when they are left alone.
     failing: Mutex<HashMap<usize, Instant>>,
     /// Records the calls to each process.
     activity: Vec<Arc<NodeActivity>>,
-    /// This process's own models, for the calls of the first one.
-    own: RwLock<Models>,
+    /// This process's own models, for the calls of the others. Two may be equal: those of a reload and of the plan before.
+    own: RwLock<Vec<Weak<Model>>>,
 }
 
 /// What the calls to a process's models are called in metrics and in the status.
@@ -94,21 +101,43 @@ pub(crate) fn models_of(process: usize) -> Arc<str> {
 impl SharedModels {
     pub fn new(peers: Arc<Peers>, activity: &Activity) -> Arc<Self> {
         let processes = 0..peers.shape.processes;
-        let running = processes.clone().map(|_| AtomicUsize::new(0)).collect();
+        let zeros = || processes.clone().map(|_| AtomicUsize::new(0)).collect();
+        let (running, received) = (zeros(), zeros());
+        let told = processes.clone().map(|_| Mutex::default()).collect();
         let activity = processes.map(|process| activity.node(&models_of(process))).collect();
-        Arc::new(Self { peers, running, failing: Mutex::default(), activity, own: RwLock::default() })
+        Arc::new(Self { peers, running, received, told, failing: Mutex::default(), activity, own: RwLock::default() })
     }
 
-    /// Sets what the other processes may call.
-    pub fn offer(&self, models: &Models) {
-        *self.own.write() = models.clone();
+    /// A model whose calls for turns are made by all processes. The others may call this process's own, as long as the
+    /// result is there.
+    pub fn share(self: &Arc<Self>, model: Model, cache: &Arc<InferenceCache>) -> Model {
+        let own = Arc::new(model.clone().remembering(cache));
+        let mut all = self.own.write();
+        all.retain(|own| own.strong_count() > 0);
+        all.push(Arc::downgrade(&own));
+        model.shared_by(self, own)
     }
 
-    /// Answers a call of the first process.
-    pub async fn answer(&self, question: Bytes, parts: AnswerParts) -> Result<Bytes, String> {
-        let ModelQuestion { model, fingerprint, call, is_streamed } = decode(&question)?;
-        let own = self.own.read().get(&model).cloned();
-        let own = own.filter(|own| own.fingerprint == fingerprint);
+    /// Answers a call of another process, and says what else this process has to do.
+    pub async fn answer(self: Arc<Self>, question: Bytes, parts: AnswerParts) -> Result<Bytes, String> {
+        let question: ModelQuestion = decode(&question)?;
+        let Some(asker) = parts.asker() else { return Ok(Bytes::default()) };
+        let _running = Running::begin(&self, Of::Received(asker), question.call.cost());
+        let answer = self.computed(question, parts).await?;
+        encode(&(self.cost_besides(asker), answer))
+    }
+
+    /// The cost of what this process has to do, besides the calls of this other one.
+    fn cost_besides(&self, asker: usize) -> usize {
+        let received = self.received.iter().enumerate().filter(|(process, _)| *process != asker);
+        let received: usize = received.map(|(_, cost)| cost.load(Ordering::Relaxed)).sum();
+        received + self.running[self.peers.shape.process].load(Ordering::Relaxed)
+    }
+
+    async fn computed(&self, question: ModelQuestion, parts: AnswerParts) -> Result<Bytes, String> {
+        let ModelQuestion { model, fingerprint, call, is_streamed } = question;
+        let is_it = |own: &Arc<Model>| own.name == model && own.fingerprint == fingerprint;
+        let own = self.own.read().iter().rev().filter_map(Weak::upgrade).find(is_it);
         let own = own.ok_or_else(|| format!("it has no such model `{model}`"))?;
         let lacks = || format!("its model `{model}` cannot do that");
         let priority = Priority::Turn;
@@ -142,7 +171,13 @@ impl SharedModels {
     /// The process that has the least to do. This process, if it has no more than the others.
     fn idlest(&self) -> usize {
         let own = self.peers.shape.process;
-        let cost = |process: usize| self.running[process].load(Ordering::Relaxed);
+        let cost = |process: usize| {
+            let others = match process == own {
+                true => self.received.iter().map(|cost| cost.load(Ordering::Relaxed)).sum(),
+                false => self.told[process].lock().filter(|(_, at)| at.elapsed() < FRESH).map_or(0, |(cost, _)| cost),
+            };
+            others + self.running[process].load(Ordering::Relaxed)
+        };
         let failing = self.failing.lock();
         let is_failing = |process: &usize| failing.get(process).is_some_and(|until| Instant::now() < *until);
         let processes = (0..self.running.len()).filter(|process| *process == own || !is_failing(process));
@@ -150,23 +185,41 @@ impl SharedModels {
     }
 }
 
-/// A call that a process has not answered, for [`SharedModels::idlest`].
+/// Whose call it is.
+#[derive(Clone, Copy)]
+enum Of {
+    /// This process's, which this process or another one answers.
+    Asked(usize),
+    /// Another process's, which this process answers.
+    Received(usize),
+}
+
+/// A call that is not answered, for [`SharedModels::idlest`].
 struct Running {
     shared: Arc<SharedModels>,
-    process: usize,
+    of: Of,
     cost: usize,
 }
 
 impl Running {
-    fn begin(shared: &Arc<SharedModels>, process: usize, cost: usize) -> Self {
-        shared.running[process].fetch_add(cost, Ordering::Relaxed);
-        Self { shared: shared.clone(), process, cost }
+    fn begin(shared: &Arc<SharedModels>, of: Of, cost: usize) -> Self {
+        shared.counted(of).fetch_add(cost, Ordering::Relaxed);
+        Self { shared: shared.clone(), of, cost }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.running[self.process].fetch_sub(self.cost, Ordering::Relaxed);
+        self.shared.counted(self.of).fetch_sub(self.cost, Ordering::Relaxed);
+    }
+}
+
+impl SharedModels {
+    fn counted(&self, of: Of) -> &AtomicUsize {
+        match of {
+            Of::Asked(process) => &self.running[process],
+            Of::Received(process) => &self.received[process],
+        }
     }
 }
 
@@ -181,6 +234,8 @@ struct Sharing {
     shared: Arc<SharedModels>,
     model: String,
     fingerprint: String,
+    /// What the other processes call.
+    _own: Arc<Model>,
 }
 
 impl Sharing {
@@ -197,11 +252,11 @@ impl Sharing {
     {
         let (own, cost) = (self.shared.peers.shape.process, call.cost());
         let process = self.shared.idlest();
-        let running = Running::begin(&self.shared, process, cost);
+        let running = Running::begin(&self.shared, Of::Asked(process), cost);
         if process == own {
             return here().await;
         }
-        let Sharing { shared, model, fingerprint } = self;
+        let Sharing { shared, model, fingerprint, .. } = self;
         let is_streamed = stream.is_wanted();
         let question = encode(&ModelQuestion { model: model.clone(), fingerprint, call, is_streamed });
         let Ok(question) = question else {
@@ -214,7 +269,11 @@ impl Sharing {
         while let Some(Bytes(part)) = parts.recv().await {
             stream.send(&String::from_utf8_lossy(&part));
         }
-        let answer = waiting.answer().await.and_then(|answer| decode::<Result<T, InferenceError>>(&answer));
+        let answer = waiting.answer().await.and_then(|answer| {
+            let (cost, answer): (usize, Bytes) = decode(&answer)?;
+            *shared.told[process].lock() = Some((cost, Instant::now()));
+            decode::<Result<T, InferenceError>>(&answer)
+        });
         let reason = match answer {
             // What is wrong with the input is wrong everywhere.
             Ok(answer @ (Ok(_) | Err(InferenceError::TooLong { .. }))) => return answer,
@@ -226,16 +285,17 @@ impl Sharing {
         shared.failing.lock().insert(process, Instant::now() + ALONE);
         drop(running);
         // This process has the model too.
-        let _running = Running::begin(&shared, own, cost);
+        let _running = Running::begin(&shared, Of::Asked(own), cost);
         stream.restart();
         here().await
     }
 }
 
 impl Model {
-    /// Has its calls for turns made by all processes.
-    pub(crate) fn shared_by(mut self, shared: &Arc<SharedModels>) -> Self {
-        let by = Sharing { shared: shared.clone(), model: self.name.clone(), fingerprint: self.fingerprint.clone() };
+    /// Has its calls for turns made by all processes. The others call `own`.
+    fn shared_by(mut self, shared: &Arc<SharedModels>, own: Arc<Model>) -> Self {
+        let (model, fingerprint) = (self.name.clone(), self.fingerprint.clone());
+        let by = Sharing { shared: shared.clone(), model, fingerprint, _own: own };
         self.embedder = self.embedder.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
         self.token_embedder = self.token_embedder.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
         self.sparse = self.sparse.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
@@ -358,5 +418,36 @@ impl Generator for Shared<dyn Generator> {
 
     fn count(&self, text: &str) -> usize {
         self.inner.count(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Shape;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn a_call_goes_to_the_process_that_has_the_least_to_do() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let peers = Peers::new(Shape { process: 1, processes: 3, workers: 1 }, runtime.handle().clone());
+        let shared = SharedModels::new(peers, &Activity::new(Metrics::default()));
+        assert_eq!(shared.idlest(), 1, "this one, if all are idle");
+        let received = Running::begin(&shared, Of::Received(0), 100);
+        assert_eq!(shared.idlest(), 0, "the calls of others count");
+        *shared.told[0].lock() = Some((90, Instant::now()));
+        assert_eq!(shared.idlest(), 2, "so does what a process says that it does for others");
+        let asked = Running::begin(&shared, Of::Asked(2), 95);
+        assert_eq!(shared.idlest(), 0);
+        // What it is told leaves out the calls of the process that is told.
+        assert_eq!((shared.cost_besides(0), shared.cost_besides(2)), (0, 100));
+        let _own = Running::begin(&shared, Of::Asked(1), 7);
+        assert_eq!(shared.cost_besides(0), 7);
+        drop((received, asked));
+        assert_eq!(shared.idlest(), 2);
+        let Some(long_ago) = Instant::now().checked_sub(FRESH * 2) else { return };
+        *shared.told[0].lock() = Some((90, long_ago));
+        shared.failing.lock().insert(2, Instant::now() + ALONE);
+        assert_eq!(shared.idlest(), 0, "what a process said long ago does not count");
     }
 }

@@ -40,6 +40,11 @@ pub(crate) struct AnswerParts {
 }
 
 impl AnswerParts {
+    /// The process that asks; `None` if nobody listens.
+    pub fn asker(&self) -> Option<usize> {
+        self.to.as_ref().map(|(_, process, ..)| *process)
+    }
+
     /// Sends a part when not too many are under way that the other side has not taken ([`Waiting::takes`]).
     pub async fn send_within(&self, part: Bytes) {
         if let Ok(permit) = self.window.acquire().await {

@@ -2,6 +2,8 @@
 
 use differential_dataflow::Hashable;
 
+use crate::connector::Offsets;
+
 /// Number of shards of a corpus, whatever the number of processes is.
 pub const SHARDS: u64 = 1024;
 
@@ -27,7 +29,7 @@ impl Shape {
         self.processes > 1
     }
 
-    /// Whether this process reads the sources and answers the turns.
+    /// Whether this process leads the cluster: it reads what one process must read, and writes what one must write.
     pub fn is_first(&self) -> bool {
         self.process == 0
     }
@@ -59,9 +61,43 @@ impl Shape {
         self.first_worker() as u64 + hash % self.workers as u64
     }
 
-    /// One of the first process's workers, by a hash.
-    pub fn turn_worker(&self, hash: u64) -> u64 {
-        hash % self.workers as u64
+    /// What this process reads of a source that all processes read together.
+    pub(crate) fn share(&self) -> Share {
+        Share::new(self.process, self.processes)
+    }
+}
+
+/// What a process reads of a source with partitions.
+///
+/// ```
+/// use turnflow_engine::cluster::Share;
+///
+/// assert!(Share::WHOLE.has("3"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    process: usize,
+    processes: usize,
+}
+
+impl Share {
+    /// Every partition.
+    pub const WHOLE: Self = Self { process: 0, processes: 1 };
+
+    /// What this process of several reads; `process` is less than `processes`.
+    pub fn new(process: usize, processes: usize) -> Self {
+        Self { process, processes: processes.max(1) }
+    }
+
+    /// Whether this process reads a partition. Exactly one process of a cluster does.
+    pub fn has(&self, partition: &str) -> bool {
+        let number = partition.parse::<u64>().unwrap_or_else(|_| partition.hashed());
+        number % self.processes as u64 == self.process as u64
+    }
+
+    /// The offsets of the partitions that this process reads.
+    pub(crate) fn of(&self, offsets: &Offsets) -> Offsets {
+        offsets.iter().filter(|offset| self.has(&offset.partition)).cloned().collect()
     }
 }
 
@@ -82,6 +118,10 @@ mod tests {
             }
             let share = ids.len() / processes;
             assert!(owned.iter().all(|owned| owned.abs_diff(share) < share / 5), "{processes}: {owned:?}");
+        }
+        for partition in ["0", "1", "17", "part-3.parquet", ""] {
+            let reads = |process| Shape { process, processes: 3, workers: 2 }.share().has(partition);
+            assert_eq!((0..3).filter(|process| reads(*process)).count(), 1, "{partition}");
         }
         // A process that stays keeps half of its shards, and gives away the others.
         let (two, four) =

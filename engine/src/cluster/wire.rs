@@ -54,6 +54,8 @@ pub(crate) enum Order {
     Close,
     /// A process other than the first was told to stop.
     Stop,
+    /// Stop the sources that all processes read together.
+    StopSources,
 }
 
 /// What a question is about. Each topic has its own service.
@@ -69,6 +71,12 @@ pub(crate) enum Topic {
     Reload,
     /// A dead letter for the first process.
     Letters,
+    /// The checkpoint database, which the first process has.
+    Store,
+    /// Whether the first process reads a source that all processes read together, and from where.
+    Sources,
+    /// Write a checkpoint, before the cluster ends.
+    Settle,
     /// What the program that runs the engine asks.
     Program,
     /// The first process ends soon. The answer comes when the program of this process has no more requests.

@@ -61,6 +61,10 @@ pub trait TurnSourceConfig: Debug + Send + Sync {
     fn is_queue(&self) -> bool {
         false
     }
+    /// Whether several processes of a cluster may read it together, each the partitions that [`ComponentContext::share`] has.
+    fn is_divisible(&self) -> bool {
+        false
+    }
     /// Builds the source. May wait for a server; put everything that can be retried later into `run`.
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource>;
 }
@@ -91,6 +95,11 @@ pub trait SinkConfig: Debug + Send + Sync {
     /// Another file that it will write, if it writes more than [`SinkConfig::file`]. No corpus may read it.
     fn another_file(&self) -> Option<PathBuf> {
         None
+    }
+    /// Whether several processes of a cluster may write to it at the same time, as to a broker. It has no
+    /// [`KeptAnswers`](crate::connector::KeptAnswers) then.
+    fn is_shared(&self) -> bool {
+        false
     }
     /// Opens the sink. May wait for a server.
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink>;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::measured::Measured;
 use crate::append::sync_directory;
+use crate::cluster::Share;
 use crate::metrics::{Counter, Gauge, Metrics};
 use crate::state::file_name;
 
@@ -22,6 +23,7 @@ pub struct ComponentContext {
     metrics: Metrics,
     state: Option<Arc<Path>>,
     run: u64,
+    share: Share,
 }
 
 /// The number of a new run.
@@ -40,12 +42,25 @@ impl ComponentContext {
         metrics: Metrics,
         state: Option<PathBuf>,
     ) -> Self {
-        Self { id: id.into(), runtime, shutdown, metrics, state: state.map(Into::into), run: new_run() }
+        Self {
+            id: id.into(),
+            runtime,
+            shutdown,
+            metrics,
+            state: state.map(Into::into),
+            run: new_run(),
+            share: Share::WHOLE,
+        }
     }
 
     /// For a component of this run.
     pub(crate) fn of_run(self, run: u64) -> Self {
         Self { run, ..self }
+    }
+
+    /// For a source of which this process reads a part.
+    pub(crate) fn sharing(self, share: Share) -> Self {
+        Self { share, ..self }
     }
 
     /// For a component that is used without an engine: it has no state directory, and its metrics are
@@ -63,6 +78,11 @@ impl ComponentContext {
     /// reload. Each other engine in the process has another number.
     pub fn run(&self) -> u64 {
         self.run
+    }
+
+    /// What this process reads of a source that says [`TurnSourceConfig::is_divisible`](super::TurnSourceConfig::is_divisible).
+    pub fn share(&self) -> Share {
+        self.share
     }
 
     /// The engine's tokio runtime, for the component's own tasks. A task must end when

@@ -61,7 +61,7 @@ pub struct ModelUse<'a> {
 }
 
 /// A loaded model.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     /// Its name in the pipeline.
     pub name: String,

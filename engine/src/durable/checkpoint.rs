@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::store::Store;
 use super::{
-    ConversationChange, Durable, Key, OffsetTracker, SinkPositions, SourceCheckpoint, Standing, State, StoreError,
-    UNWRITTEN,
+    ConversationChange, Durable, Kept, Key, OffsetTracker, SinkPositions, SourceCheckpoint, Standing, State,
+    StoreError, UNWRITTEN,
 };
 use crate::connector::Offsets;
 
@@ -20,16 +21,20 @@ impl State {
     /// Puts back the changes of a checkpoint that was not written.
     fn take_back(&mut self, pending: Arc<HashMap<Key, ConversationChange>>, standing: Standing) {
         self.writing = Arc::default();
-        // Changes put since then are newer.
-        for (key, change) in Arc::unwrap_or_clone(pending) {
+        self.put_back(Arc::unwrap_or_clone(pending));
+        for (key, turn) in standing {
+            self.standing.entry(key).or_insert(turn);
+        }
+    }
+
+    /// Puts back changes that were not written. Those put since then are newer.
+    pub(super) fn put_back(&mut self, changes: HashMap<Key, ConversationChange>) {
+        for (key, change) in changes {
             let change = match self.pending.remove(&key) {
                 Some(newer) => change.then(newer),
                 None => change,
             };
             self.pending.insert(key, change);
-        }
-        for (key, turn) in standing {
-            self.standing.entry(key).or_insert(turn);
         }
     }
 }
@@ -53,7 +58,7 @@ impl Durable {
     ///
     /// The checkpoint cannot be written, or a sink or the dead letters cannot be synced.
     pub fn commit(&self, epoch: u64) -> Result<(), StoreError> {
-        let Some(store) = self.store.get() else { return self.acknowledge() };
+        let Some(kept) = self.store.get() else { return self.acknowledge() };
         let _one = self.committing.lock();
         let sinks = self.sinks();
         let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
@@ -100,14 +105,17 @@ impl Durable {
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
             // A source rebuilt by a reload is notified too.
             lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
-            return self.forget_former(store, &trackers);
+            return self.forget_former(&trackers);
         }
         // Covered records became answers or dead letters. These are synced before the checkpoint is written.
         let written = self.dead.settle().map_err(StoreError::DeadLetters);
         let written = written.and_then(|()| sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink));
-        let written = written.and_then(|()| Ok(store.write(&new, &pending, &standing)?));
+        let written = written.and_then(|()| match kept {
+            Kept::Here(store) => Ok(store.write(&new, &pending, &standing)?),
+            Kept::First(first) => first.write(&new, &pending),
+        });
         let written = match written {
-            Ok(()) => Ok(self.forget_former(store, &trackers)),
+            Ok(()) => Ok(self.forget_former(&trackers)),
             Err(error) => Err(error),
         };
         let mut state = self.state.lock();
@@ -136,10 +144,26 @@ impl Durable {
     /// The checkpoint cannot be written.
     pub fn begin(&self, source: &Arc<str>, offsets: Offsets, epoch: u64) -> Result<(), StoreError> {
         self.commit(epoch)?;
-        let Some(store) = self.store.get() else { return Ok(()) };
+        let Some(kept) = self.store.get() else { return Ok(()) };
         let _one = self.committing.lock();
-        if store.source(source)?.is_some() {
-            return Ok(());
+        match kept {
+            Kept::Here(store) => self.begin_here(store, source, offsets, epoch),
+            Kept::First(first) => first.begin(source, offsets, epoch),
+        }
+    }
+
+    /// Writes the first offsets of the partitions that have none, while no other checkpoint is written.
+    pub(super) fn begin_here(
+        &self,
+        store: &Store,
+        source: &Arc<str>,
+        offsets: Offsets,
+        epoch: u64,
+    ) -> Result<(), StoreError> {
+        if let Some(known) = store.source(source)? {
+            let absent = offsets.iter().filter(|offset| known.offsets.get(&offset.partition).is_none());
+            let absent: Offsets = absent.cloned().collect();
+            return Ok(store.write_parts(&[(source.clone(), absent, epoch)], &[])?);
         }
         let (sinks, marks) = (self.sinks(), self.marks());
         let written = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();

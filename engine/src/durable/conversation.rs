@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::now_s;
 use crate::connector::Applied;
 use crate::record::Utterance;
 
 /// The stored state of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredConversation {
     /// The utterances, oldest first.
     pub history: VecDeque<Utterance>,
@@ -54,7 +56,7 @@ impl StoredConversation {
 }
 
 /// The change of a conversation since it was last stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversationChange {
     /// The number of the first utterance of `said`.
     pub from: u64,

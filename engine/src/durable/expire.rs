@@ -15,7 +15,7 @@ impl Durable {
     ///
     /// The file cannot be read or written.
     pub fn expire(&self, idle_s: u64) -> Result<(), StoreError> {
-        let Some(store) = self.store.get() else { return Ok(()) };
+        let Some(store) = self.here() else { return Ok(()) };
         let mut gone = 0;
         loop {
             // The lock is released between steps, so checkpoints need not wait long.

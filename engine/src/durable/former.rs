@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, Weak};
 
-use super::store::Store;
 use super::{Durable, OffsetTracker, SourceCheckpoint, StoreError};
 use crate::connector::SinkPosition;
 use crate::sinks::SinkHandle;
@@ -16,7 +15,7 @@ impl Durable {
     ///
     /// The checkpoint database cannot be read or written.
     pub fn leaves(&self, sink: &SinkHandle) -> Result<(), StoreError> {
-        let (Some(store), Some(mark)) = (self.store.get(), sink.mark()) else { return Ok(()) };
+        let (Some(store), Some(mark)) = (self.here(), sink.mark()) else { return Ok(()) };
         // A commit in progress may replace the checkpoints that are read here.
         let _one = self.committing.lock();
         let mut positions = store.former(sink.id())?;
@@ -51,7 +50,7 @@ impl Durable {
     ///
     /// The checkpoint database cannot be read or written.
     pub fn enters(&self, sink: &SinkHandle) -> Result<(), StoreError> {
-        let (Some(store), Some(mark)) = (self.store.get(), sink.mark()) else { return Ok(()) };
+        let (Some(store), Some(mark)) = (self.here(), sink.mark()) else { return Ok(()) };
         let _one = self.committing.lock();
         let checkpoints = store.sources()?;
         let knows = |checkpoint: &SourceCheckpoint| {
@@ -73,7 +72,7 @@ impl Durable {
     ///
     /// The checkpoint database cannot be read.
     pub fn former(&self, sink: &Arc<str>) -> Result<Vec<SinkPosition>, StoreError> {
-        let Some(store) = self.store.get() else { return Ok(Vec::new()) };
+        let Some(store) = self.here() else { return Ok(Vec::new()) };
         let former = store.former(sink)?;
         if !former.is_empty() {
             self.state.lock().former.insert(sink.clone());
@@ -83,7 +82,8 @@ impl Durable {
 
     /// Forgets the former files of sinks that no checkpoint needs any more. Called after a checkpoint
     /// is written.
-    pub(super) fn forget_former(&self, store: &Store, trackers: &[Arc<OffsetTracker>]) -> Result<(), StoreError> {
+    pub(super) fn forget_former(&self, trackers: &[Arc<OffsetTracker>]) -> Result<(), StoreError> {
+        let Some(store) = self.here() else { return Ok(()) };
         let former: Vec<Arc<str>> = {
             let state = self.state.lock();
             // The checkpoint was taken before the sinks that are still to come.

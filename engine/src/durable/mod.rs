@@ -14,6 +14,7 @@ mod checkpoint;
 mod conversation;
 mod conversations;
 mod expire;
+mod first;
 mod former;
 mod offsets;
 mod store;
@@ -27,6 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
 pub use self::conversation::{ConversationChange, StoredConversation};
+pub(crate) use self::first::{First, StoreQuestion};
 pub use self::offsets::OffsetTracker;
 use self::store::Store;
 pub use self::store::StoreError;
@@ -83,10 +85,21 @@ pub struct StoredTurn {
 type Key = (Arc<str>, Arc<str>);
 type Standing = HashMap<Arc<str>, Option<StoredTurn>>;
 
+/// Where the durable state is.
+enum Kept {
+    /// In a database of this process.
+    Here(Store),
+    /// With the first process of the cluster.
+    First(First),
+}
+
+/// A conversation as it is loaded.
+pub(crate) type Loaded = Result<Option<StoredConversation>, StoreError>;
+
 /// Durable state in the state directory. Without one, nothing outlives the process.
 pub struct Durable {
     /// Empty as long as nothing has to outlive the process.
-    store: OnceLock<Store>,
+    store: OnceLock<Kept>,
     dead: DeadLetters,
     state: Mutex<State>,
     work: Condvar,
@@ -152,12 +165,12 @@ impl Durable {
     pub fn keep(&self, directory: &Path) -> Result<(), StoreError> {
         let _one = self.committing.lock();
         if !self.is_kept() {
-            let _ = self.store.set(Store::open(&directory.join("turns.redb"))?);
+            let _ = self.store.set(Kept::Here(Store::open(&directory.join("turns.redb"))?));
         }
         Ok(())
     }
 
-    /// Whether there is a state directory.
+    /// Whether there is a state directory, in a cluster that of the first process.
     pub fn is_kept(&self) -> bool {
         self.store.get().is_some()
     }
@@ -168,7 +181,7 @@ impl Durable {
     ///
     /// The checkpoint cannot be read.
     pub fn checkpoint(&self, source: &str) -> Result<Option<SourceCheckpoint>, StoreError> {
-        Ok(self.store.get().map_or(Ok(None), |store| store.source(source))?)
+        Ok(self.here().map_or(Ok(None), |store| store.source(source))?)
     }
 
     /// The newest epoch that a checkpoint names.
@@ -177,7 +190,7 @@ impl Durable {
     ///
     /// A checkpoint cannot be read.
     pub fn epoch(&self) -> Result<u64, StoreError> {
-        Ok(self.store.get().map_or(Ok(None), Store::epoch)?.unwrap_or_default())
+        Ok(self.here().map_or(Ok(None), Store::epoch)?.unwrap_or_default())
     }
 
     /// Deletes all state of a source, which is then read from its beginning.
@@ -193,7 +206,7 @@ impl Durable {
             }
             is_kept
         });
-        Ok(self.store.get().map_or(Ok(()), |store| store.forget(source))?)
+        Ok(self.here().map_or(Ok(()), |store| store.forget(source))?)
     }
 
     /// Includes this source in checkpoints.
@@ -260,28 +273,37 @@ impl Durable {
         self.sinks().iter().for_each(|sink| sink.release(key));
     }
 
-    /// Loads a conversation; `None` if it is not stored.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be read. The caller must not store a new conversation, which would overwrite it.
-    pub fn load(&self, source: &Arc<str>, conversation: &Arc<str>) -> Result<Option<StoredConversation>, StoreError> {
-        let Some(store) = self.store.get() else { return Ok(None) };
-        let key = (source.clone(), conversation.clone());
-        // Taken before the store is read, so that a change written meanwhile is not missed; `apply`
-        // ignores changes that are already in the store.
-        let changes: Vec<ConversationChange> = {
-            let state = self.state.lock();
-            [state.writing.get(&key), state.pending.get(&key)].into_iter().flatten().cloned().collect()
-        };
-        let mut known = store.conversation(source, conversation)?;
-        for change in changes {
-            match &mut known {
-                Some(known) => known.apply(&change),
-                None => known = Some(change.into()),
+    /// Loads a conversation; `None` if it is not stored. If the first process has to be asked, returns nothing, and passes
+    /// the conversation to `later`. After an error, the caller must not store a new conversation, which would overwrite the
+    /// stored one.
+    pub(crate) fn load(
+        &self,
+        source: &Arc<str>,
+        conversation: &Arc<str>,
+        later: impl FnOnce(Loaded) + Send + 'static,
+    ) -> Option<Loaded> {
+        match self.store.get() {
+            None => Some(Ok(None)),
+            Some(Kept::Here(store)) => Some(self.load_here(store, source, conversation)),
+            Some(Kept::First(first)) => {
+                let changes = self.unwritten_of(source, conversation);
+                first.load(source, conversation, move |known| later(known.map(|known| changed(known, changes))));
+                None
             }
         }
-        Ok(known)
+    }
+
+    fn load_here(&self, store: &Store, source: &Arc<str>, conversation: &Arc<str>) -> Loaded {
+        let changes = self.unwritten_of(source, conversation);
+        Ok(changed(store.conversation(source, conversation)?, changes))
+    }
+
+    /// The changes of a conversation that the store may lack. Taken before the store is read, so that a change written
+    /// meanwhile is not missed; `apply` ignores changes that are already in the store.
+    fn unwritten_of(&self, source: &Arc<str>, conversation: &Arc<str>) -> Vec<ConversationChange> {
+        let key = (source.clone(), conversation.clone());
+        let state = self.state.lock();
+        [state.writing.get(&key), state.pending.get(&key)].into_iter().flatten().cloned().collect()
     }
 
     /// Records a change of a conversation. Must be called before its record is ticked off.
@@ -331,7 +353,7 @@ impl Durable {
     ///
     /// They cannot be read.
     pub fn standing(&self) -> Result<Vec<StoredTurn>, StoreError> {
-        Ok(self.store.get().map_or(Ok(Vec::new()), Store::standing)?)
+        Ok(self.here().map_or(Ok(Vec::new()), Store::standing)?)
     }
 
     /// Records a standing turn; `None` if it no longer stands.
@@ -348,11 +370,22 @@ impl Durable {
     }
 }
 
+/// A conversation with these changes.
+fn changed(mut known: Option<StoredConversation>, changes: Vec<ConversationChange>) -> Option<StoredConversation> {
+    for change in changes {
+        match &mut known {
+            Some(known) => known.apply(&change),
+            None => known = Some(change.into()),
+        }
+    }
+    known
+}
+
 #[cfg(test)]
 impl Durable {
     /// Simulates a disk that is gone after a failed write.
     pub(crate) fn hide(&self, path: &Path) {
-        self.store.get().into_iter().for_each(|store| store.hide(path));
+        self.here().into_iter().for_each(|store| store.hide(path));
     }
 
     /// Makes the disk available again.

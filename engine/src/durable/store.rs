@@ -8,6 +8,7 @@ use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, Tabl
 use serde::de::DeserializeOwned;
 
 use super::conversations;
+use super::first::Left;
 use super::{ConversationChange, Key, SourceCheckpoint, StoredConversation, StoredTurn};
 use crate::connector::{Applied, ConnectorError, Offsets, SinkPosition};
 use crate::database::{DatabaseError, Tables};
@@ -29,6 +30,9 @@ pub enum StoreError {
     /// A sink cannot be synced.
     #[error("cannot sync a sink: {0}")]
     Sink(ConnectorError),
+    /// The first process of the cluster, which has the database.
+    #[error("process 0 does not do it: {0}")]
+    First(String),
     /// Dead letters cannot be written; a checkpoint would lose their records.
     #[error("cannot write dead letters: {0}")]
     DeadLetters(std::io::Error),
@@ -134,7 +138,10 @@ impl Store {
             {
                 let mut table = transaction.open_table(SOURCES)?;
                 for (source, checkpoint) in sources {
-                    table.insert(&**source, &*json(checkpoint))?;
+                    // Other processes of a cluster have the other partitions.
+                    let mut offsets = known(&table, source)?.map(|known| known.offsets).unwrap_or_default();
+                    offsets.extend(checkpoint.offsets.clone());
+                    table.insert(&**source, &*json(&SourceCheckpoint { offsets, ..checkpoint.clone() }))?;
                 }
                 let mut tables = conversations::Tables::open(&transaction)?;
                 for ((source, conversation), change) in changes {
@@ -146,6 +153,29 @@ impl Store {
                         Some(turn) => drop(table.insert(&**key, &*json(turn))?),
                         None => drop(table.remove(&**key)?),
                     }
+                }
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    /// Writes a checkpoint of another process: of the partitions that it reads, and of their conversations.
+    pub fn write_parts(&self, sources: &[Left], changes: &[(Key, ConversationChange)]) -> Result<(), DatabaseError> {
+        self.0.change(|database| {
+            let transaction = database.begin_write()?;
+            {
+                let mut table = transaction.open_table(SOURCES)?;
+                for (source, offsets, epoch) in sources {
+                    let (marks, written) = Default::default();
+                    let none = SourceCheckpoint { offsets: Offsets::default(), marks, written, epoch: *epoch };
+                    let mut checkpoint = known(&table, source)?.unwrap_or(none);
+                    checkpoint.offsets.extend(offsets.clone());
+                    checkpoint.epoch = checkpoint.epoch.max(*epoch);
+                    table.insert(&**source, &*json(&checkpoint))?;
+                }
+                let mut tables = conversations::Tables::open(&transaction)?;
+                for ((source, conversation), change) in changes {
+                    tables.change(&key(source, conversation), change)?;
                 }
             }
             Ok(transaction.commit()?)
@@ -224,6 +254,14 @@ impl Store {
     }
 }
 
+/// The checkpoint of a source. One that is invalid was reported when the source was opened.
+fn known(
+    sources: &impl ReadableTable<&'static str, &'static [u8]>,
+    source: &str,
+) -> Result<Option<SourceCheckpoint>, redb::Error> {
+    Ok(sources.get(source)?.and_then(|value| serde_json::from_slice(value.value()).ok()))
+}
+
 /// A table; `None` if nothing has been written to it.
 pub(super) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
     transaction: &ReadTransaction,
@@ -265,6 +303,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SinkPositions;
     use super::*;
     use crate::connector::SourceOffset;
 
@@ -317,6 +356,39 @@ mod tests {
         store.forget("a").unwrap();
         assert!(store.source("a").unwrap().is_none() && stored("a", "ahead").is_none());
         assert!(store.source("b").unwrap().is_some() && stored("b", "x").is_some());
+    }
+
+    /// Each process of a cluster writes the offsets of its partitions.
+    #[test]
+    fn partitions_that_others_have_written_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("turns.redb")).unwrap();
+        let of = |partition: &str, end| SourceOffset {
+            partition: partition.into(),
+            log: "l".into(),
+            end,
+            line: end,
+            ..SourceOffset::default()
+        };
+        let marks = SinkPositions::from([("out".into(), SinkPosition { log: "s".into(), length: 7 })]);
+        let own = |end| SourceCheckpoint {
+            offsets: of("0", end).into(),
+            marks: marks.clone(),
+            written: marks.clone(),
+            epoch: 3,
+        };
+        store.write(&[("a".into(), own(4))], &HashMap::new(), &HashMap::new()).unwrap();
+        let key: Key = ("a".into(), "c".into());
+        store.write_parts(&[("a".into(), of("1", 9).into(), 5)], &[(key, knows(5, 10))]).unwrap();
+        let found = store.source("a").unwrap().unwrap();
+        assert_eq!(found.offsets, [of("0", 4), of("1", 9)].into_iter().collect());
+        assert_eq!((&found.marks, &found.written, found.epoch), (&marks, &marks, 5));
+        assert_eq!(store.conversation("a", "c").unwrap(), Some(knows(5, 10).into()));
+        store.write(&[("a".into(), own(6))], &HashMap::new(), &HashMap::new()).unwrap();
+        assert_eq!(store.source("a").unwrap().unwrap().offsets, [of("0", 6), of("1", 9)].into_iter().collect());
+        // A source that only other processes have begun.
+        store.write_parts(&[("b".into(), of("1", 2).into(), 1)], &[]).unwrap();
+        assert_eq!(store.source("b").unwrap().unwrap().offsets, of("1", 2).into());
     }
 
     /// A store that cannot be read returns errors, not missing values.

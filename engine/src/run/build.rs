@@ -24,7 +24,7 @@ use crate::claims::{Claim, ClaimError, Claims, real};
 use crate::cluster::{Lead, Manifests, Peers, ServedParts, SharedModels};
 use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Model, ModelConfig,
-    Models, TurnSourceConfig,
+    TurnSourceConfig,
 };
 use crate::connector::{ConnectorError, Stopped, TurnSource};
 use crate::corpus::Parts;
@@ -33,7 +33,7 @@ use crate::maintenance;
 use crate::mapped::MappedFiles;
 use crate::metrics::Metrics;
 use crate::panics::{Panicked, caught_async};
-use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedNode};
+use crate::plan::{Definitions, Divided, FailedTurns, NodeKind, Plan, PlannedNode};
 use crate::publish::Epochs;
 use crate::sinks::{SinkContext, SinkHandle};
 use crate::state::{StateDirectory, StateError};
@@ -107,9 +107,10 @@ impl RuntimeContext {
         &self,
         id: &str,
         config: &dyn TurnSourceConfig,
+        divided: bool,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Box<dyn TurnSource>, BuildError> {
-        let context = self.component(id);
+        let context = self.component(id).sharing(self.share(divided));
         self.built("node", id, || config.build(&context), is_cancelled)
     }
 
@@ -197,18 +198,11 @@ impl RuntimeContext {
         Ok(loaded)
     }
 
-    /// Has the calls of a model made by all processes of a cluster. The first process answers the turns.
+    /// Has the calls of a model made by all processes of a cluster.
     fn shared(&self, model: Model, config: &dyn ModelConfig) -> Model {
-        match self.models.as_ref().filter(|_| config.computes_here() && self.options.shape().is_first()) {
-            Some(shared) => model.shared_by(shared),
+        match self.models.as_ref().filter(|_| config.computes_here()) {
+            Some(shared) => shared.share(model, &self.cache),
             None => model,
-        }
-    }
-
-    /// Has the first process of a cluster call these models.
-    pub fn offer(&self, models: &Models) {
-        if let Some(shared) = self.models.as_ref().filter(|_| !self.options.shape().is_first()) {
-            shared.offer(models);
         }
     }
 
@@ -321,7 +315,7 @@ impl RuntimeContext {
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Arc<SinkHandle>>, RunError> {
         let NodeKind::Sink(config) = &node.kind else { return Ok(None) };
-        if !self.options.opens_sinks(plan) {
+        if !self.options.opens_sinks(plan) || !self.writes(plan, &node.id) {
             return Ok(None);
         }
         let failed = |source| BuildError::Connector { of: "node", name: node.id.to_string(), source };
@@ -341,6 +335,11 @@ impl RuntimeContext {
         };
         let thread = |error: std::io::Error| RunError::Thread { what: "a sink's thread", reason: error.to_string() };
         Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink, claim, context).map_err(thread)?)))
+    }
+
+    /// Whether this process writes a sink. The first process of a cluster writes all of them.
+    pub fn writes(&self, plan: &Plan, sink: &str) -> bool {
+        self.options.shape().is_first() || Divided::of(plan).sinks.contains(sink)
     }
 
     /// Claims a file for this run alone.

@@ -7,6 +7,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use super::build::Manual;
 use super::{Engine, RunError, Running, TICK};
+use crate::cluster::Order;
 use crate::sinks::SinkStatus;
 
 /// How long the end waits for work that blocks an I/O thread.
@@ -96,14 +97,16 @@ impl Engine {
             return;
         }
         drop(self.inner.context.handle.spawn(self.drain_others()));
+        self.stop_others();
         self.inner.stopping.store(true, Ordering::Release);
         self.inner.context.shared.stopping.store(true, Ordering::Release);
         self.end_turns();
         self.inner.context.pool.stop();
         self.inner.context.shared.wake_conversations();
         let _reload = self.inner.reloading.lock();
-        // A reload may have finished meanwhile, with a new manual source.
+        // A reload may have finished meanwhile, with new sources.
         self.end_turns();
+        self.stop_others();
         let mut running = self.inner.running.lock();
         let Running { sources, corpora, .. } = &mut *running;
         let mut threads: Vec<_> = sources.values_mut().filter_map(|source| source.source.as_mut()).collect();
@@ -112,6 +115,13 @@ impl Engine {
         threads.iter_mut().for_each(|thread| thread.end());
         for source in sources.values() {
             source.handle.wake.wake();
+        }
+    }
+
+    /// Has the other processes of a cluster stop the sources that all read together.
+    fn stop_others(&self) {
+        if let Some(peers) = self.peers.as_ref().filter(|peers| !peers.is_closing()) {
+            peers.order_all(Order::StopSources);
         }
     }
 

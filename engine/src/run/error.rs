@@ -67,6 +67,12 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+    /// The first process of a cluster does not say how it reads its sources.
+    #[error("cannot read a part of the sources: process 0: {reason}")]
+    Sources {
+        /// Why.
+        reason: String,
+    },
     /// A thread could not be created.
     #[error("cannot start {what}: {reason}")]
     Thread {

@@ -2,6 +2,7 @@
 
 mod backup;
 mod build;
+mod divided;
 mod ending;
 mod error;
 mod lacking;
@@ -26,6 +27,7 @@ use timely::communication::WorkerGuards;
 use tokio::sync::watch;
 
 use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
+use self::divided::Waiting;
 use self::ending::IoThreads;
 pub use self::error::RunError;
 pub use self::lacking::LackingModel;
@@ -90,6 +92,8 @@ struct Inner {
     following: Mutex<Option<Following>>,
     /// The plan of the last such reload, until it is taken.
     followed: Mutex<Option<Plan>>,
+    /// The sources of a reload that another process than the first will read, until every process has the new epoch.
+    waiting: Mutex<Vec<Waiting>>,
     /// The last reload that has failed elsewhere.
     undone: AtomicU64,
 }

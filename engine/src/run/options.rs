@@ -115,6 +115,6 @@ impl Options {
 
     /// Whether the sinks of a plan are opened.
     pub(crate) fn opens_sinks(&self, plan: &Plan) -> bool {
-        self.sinks && self.shape().is_first() && (self.sources != TurnSources::Queues || self.reads_any(plan))
+        self.sinks && (self.sources != TurnSources::Queues || self.reads_any(plan))
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::build::{Former, RuntimeContext, StoredPassages, TurnFeed};
+use super::divided::Waiting;
 use super::ending::IoThreads;
 use super::lacking::warn;
 use super::maintain::run_maintenance;
@@ -29,7 +30,7 @@ use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
 use crate::metrics::Metrics;
 use crate::panics::caught;
-use crate::plan::{AnswerMode, NodeKind, Plan, PlanFingerprint};
+use crate::plan::{AnswerMode, Divided, NodeKind, Plan, PlanFingerprint};
 use crate::publish::Epochs;
 use crate::state::StateDirectory;
 use crate::turns::{Slots, TurnsShared};
@@ -133,6 +134,7 @@ impl Engine {
             stays: AtomicBool::new(stays),
             following: Mutex::default(),
             followed: Mutex::default(),
+            waiting: Mutex::default(),
             undone: AtomicU64::new(0),
         });
         if stays {
@@ -143,7 +145,7 @@ impl Engine {
         }
         if let Some(peers) = &peers {
             peers.observe(&shared.activity);
-            serve_peers(peers, &inner.context);
+            serve_peers(peers, &inner);
             if let Some(cluster) = options.cluster.as_ref().filter(|_| !shape.is_first()) {
                 follow(&inner, cluster.load.clone());
             }
@@ -157,10 +159,16 @@ impl Engine {
             _ => None,
         };
         // After this, the start is not given up: a sink may truncate its file.
-        inner.running.lock().begin(&inner.context, &plan, places)?;
+        let mut running = inner.running.lock();
+        let waiting = running.begin(&inner.context, &plan, places)?;
         pool.release();
         shared.durable.begin_loading(shape.workers);
         let workers = pool.start(&shared, links)?;
+        if let Err(error) = inner.context.read_parts(waiting, &mut running) {
+            inner.context.errors.lock().push(error);
+            pool.abort();
+        }
+        drop(running);
         // Epochs are published off the workers: wake the workers to check the standing turns.
         let (mut epochs, woken) = (shared.epochs.subscribe(), pool.clone());
         io.handle.spawn(async move {
@@ -199,7 +207,6 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
     let loaded = context.models(plan, |_| None, &is_cancelled)?;
     warn(plan, &loaded.lacking);
     let models = &loaded.models;
-    context.offer(models);
     if options.shape().is_cluster() {
         check_divided(plan, models)?;
     }
@@ -260,10 +267,16 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
 
 impl Running {
     /// Begins the sinks and the sources. Late, when little else can fail.
-    fn begin(&mut self, context: &RuntimeContext, plan: &Plan, mut places: Places) -> Result<(), RunError> {
+    /// Returns the sources of which another process than the first will read a part.
+    fn begin(&mut self, context: &RuntimeContext, plan: &Plan, mut places: Places) -> Result<Vec<Waiting>, RunError> {
         let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
+        let (is_first, mut waiting) = (options.shape().is_first(), Vec::new());
         if !options.answer {
-            return Ok(());
+            return Ok(waiting);
+        }
+        let Divided { sources: divided, whole, .. } = Divided::of(plan);
+        for (source, why) in whole.iter().filter(|_| is_first && options.shape().is_cluster()) {
+            tracing::info!(%source, why, "process 0 reads all partitions");
         }
         for sink in self.sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
@@ -271,29 +284,36 @@ impl Running {
         }
         for node in &plan.nodes {
             let NodeKind::Source(config) = &node.kind else { continue };
-            let (handle, to) = context.source(node);
-            let reads = options.sources.reads(&**config) && options.shape().is_first();
+            let is_divided = divided.contains(&node.id);
+            let (handle, to) = context.source(node, is_divided);
+            let reads = options.sources.reads(&**config) && is_first;
+            let waits = is_divided && !is_first;
             // A source that is not read leaves its checkpoint as it is.
-            if reads || !shared.durable.is_kept() {
+            if reads || !shared.durable.is_kept() && !waits {
                 shared.durable.add_source(&handle.tracker);
             }
             shared.sources.lock().push(handle.clone());
             pool.hold();
             pool.tell(&Command::Source(handle.clone()));
-            let feed = if reads {
+            let feed = if waits {
+                let source = context.turn_source(&node.id, &**config, true, &|| false)?;
+                waiting.push(Waiting::new(handle, to, source));
+                continue;
+            } else if reads {
                 let checkpoint = places.remove(&node.id);
                 if let Some(SourceCheckpoint { offsets, marks, .. }) = checkpoint.clone() {
-                    handle.tracker.resume(offsets, marks);
+                    handle.tracker.resume(context.share(is_divided).of(&offsets), marks);
                 }
                 let resume = checkpoint.map(|checkpoint| checkpoint.offsets).unwrap_or_default();
-                context.read(handle, context.turn_source(&node.id, &**config, &|| false)?, to, resume)?
+                let source = context.turn_source(&node.id, &**config, is_divided, &|| false)?;
+                context.read(handle, source, to, resume, options.turns)?
             } else {
                 self.manual.get_or_insert(to);
                 TurnFeed { handle, source: None, queue: None }
             };
             self.sources.insert(node.id.clone(), feed);
         }
-        Ok(())
+        Ok(waiting)
     }
 }
 

@@ -22,7 +22,7 @@ use timely::dataflow::ProbeHandle;
 use timely::worker::Worker;
 
 use super::{PARK, RunError};
-use crate::cluster::{Link, Order, Peers, Shape, build_messages};
+use crate::cluster::{Bytes, Link, Order, Peers, Shape, Topic, build_messages};
 use crate::corpus::{self, CorpusShared};
 use crate::turns::{self, Generation, SourceHandle, TurnsShared, WorkerState};
 
@@ -188,7 +188,7 @@ impl WorkerPool {
         timely::execute::execute_from(builders, guard, config, work).map_err(failed)
     }
 
-    fn work(&self, worker: &mut Worker, shared: &Arc<TurnsShared>, peers: Option<&Arc<Peers>>) {
+    fn work(self: &Arc<Self>, worker: &mut Worker, shared: &Arc<TurnsShared>, peers: Option<&Arc<Peers>>) {
         let _ended = Ended(self);
         let index = self.shape.local(worker.index());
         self.threads.lock()[index] = Some(std::thread::current());
@@ -196,7 +196,8 @@ impl WorkerPool {
         let local = Rc::new(WorkerState::default());
         let mut sources: Vec<(Arc<SourceHandle>, ProbeHandle<u64>)> = Vec::new();
         let mut corpora: BTreeSet<usize> = BTreeSet::new();
-        let mut ending = Ending { peers, leads: self.shape.is_first() && index == 0, told: None, messages: None };
+        let leads = self.shape.is_first() && index == 0;
+        let mut ending = Ending { pool: self, peers, shared, leads, told: None, messages: None, settled: None };
         if let Some(peers) = peers {
             ending.messages = Some(worker.next_dataflow_index());
             worker.dataflow_named::<u64, _, _>("messages", |scope| build_messages(scope, peers));
@@ -275,12 +276,16 @@ impl WorkerPool {
 /// The end of the workers of a cluster. The first worker of the first process decides: it tells the others that no more
 /// turns come, and closes the dataflow of messages when all other dataflows have ended.
 struct Ending<'a> {
+    pool: &'a Arc<WorkerPool>,
     peers: Option<&'a Arc<Peers>>,
+    shared: &'a TurnsShared,
     /// Whether this is that worker.
     leads: bool,
     told: Option<Order>,
     /// The dataflow of messages.
     messages: Option<usize>,
+    /// Whether the other processes have written their last checkpoints, once they are asked to.
+    settled: Option<Arc<AtomicBool>>,
 }
 
 impl Ending<'_> {
@@ -292,12 +297,30 @@ impl Ending<'_> {
             self.told = Some(order);
             peers.order_all(order);
         }
-        if self.told != Some(Order::Close) && left.iter().all(|dataflow| Some(*dataflow) == self.messages) {
+        let is_last = self.told != Some(Order::Close) && left.iter().all(|dataflow| Some(*dataflow) == self.messages);
+        if is_last && self.have_settled(peers) {
             self.told = Some(Order::Close);
             peers.order_all(Order::Close);
             peers.close();
         }
         left.is_empty()
+    }
+
+    /// Whether the other processes have written their last checkpoints.
+    fn have_settled(&mut self, peers: &Arc<Peers>) -> bool {
+        let settled = self.settled.get_or_insert_with(|| {
+            let settled = Arc::<AtomicBool>::default();
+            let (peers, pool, done) = (peers.clone(), self.pool.clone(), settled.clone());
+            self.shared.handle.spawn(async move {
+                if let Err(error) = peers.ask_all(Topic::Settle, &Bytes::default()).await {
+                    tracing::warn!(error, "a process ends without a checkpoint: its last turns are answered again");
+                }
+                done.store(true, Ordering::Release);
+                pool.wake();
+            });
+            settled
+        });
+        settled.load(Ordering::Acquire)
     }
 }
 

@@ -9,14 +9,13 @@ use anyhow::Context;
 use clap::Args;
 use turnflow_engine::wording::count;
 
+use crate::processes::{children, send, stop, wait_for};
 use crate::world::World;
 use crate::{Common, checks};
 
 /// Range of the time between two disturbances, in milliseconds. One in four is of the short range, during recovery.
 const LIFE: (usize, usize) = (100, 2500);
 const SHORT_LIFE: (usize, usize) = (1, 150);
-/// How long a cluster may take to end.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Arguments of `cluster`.
 #[derive(Args)]
@@ -156,42 +155,4 @@ fn command(world: &World, common: &Common, processes: usize) -> anyhow::Result<C
 
 fn start(world: &World, common: &Common, processes: usize) -> anyhow::Result<Child> {
     command(world, common, processes)?.arg("--watch").spawn().context("cannot run turnflow")
-}
-
-/// Stops a cluster as an operator does.
-fn stop(mut cluster: Child, members: &[i32]) -> anyhow::Result<()> {
-    send(cluster.id() as i32, libc::SIGTERM);
-    let until = Instant::now() + PATIENCE;
-    while cluster.try_wait()?.is_none() {
-        if Instant::now() > until {
-            anyhow::bail!("the cluster does not stop");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    wait_for(members)
-}
-
-/// Waits until these processes have ended.
-fn wait_for(members: &[i32]) -> anyhow::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    // SAFETY: Signal 0 only asks whether there is such a process.
-    while members.iter().any(|member| unsafe { libc::kill(*member, 0) } == 0) {
-        if Instant::now() > until {
-            anyhow::bail!("processes do not end without their supervisor");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-fn send(process: i32, signal: i32) {
-    // SAFETY: The processes are this program's own.
-    unsafe { libc::kill(process, signal) };
-}
-
-/// The processes that a process has started. Linux only.
-fn children(of: u32) -> Vec<i32> {
-    let tasks = std::fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
 }

@@ -10,6 +10,7 @@ mod edits;
 mod gpu;
 mod kill;
 mod power;
+mod processes;
 mod random_model;
 mod recover;
 mod reload;

@@ -11,6 +11,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use crate::broker::kafka::Topics;
 use crate::scale::{grow, texts, write};
 
 /// Set in processes that are `turnflow` with the model `Random`.
@@ -65,6 +66,10 @@ pub(crate) struct ShapesArgs {
     /// What to search.
     #[arg(long, value_enum, default_value = "bm25")]
     retrieval: Retrieval,
+    /// Read the turns from a topic of Kafka with eight partitions, and send the answers to another one. All processes read
+    /// together then. The brokers are librdkafka's, in this process. The hits are not compared.
+    #[arg(long)]
+    kafka: bool,
     /// Processes and workers, in this order.
     #[arg(long, value_delimiter = ',', default_value = "1x1,1x2,2x1,4x1,1x1")]
     shapes: Vec<Shape>,
@@ -100,15 +105,27 @@ pub(crate) fn run(args: &ShapesArgs) -> anyhow::Result<()> {
         Retrieval::Dense => format!(r#"Dense(input: "query", corpus: "docs", model: "random", top: {})"#, args.top),
     };
     let models = if args.retrieval == Retrieval::Dense { r#"models: { "random": Random() },"# } else { "" };
+    let topics = args.kafka.then(|| Topics::start(&turns)).transpose()?;
+    let (source, sink) = match &topics {
+        None => (
+            r#"JsonLines(path: "turns.jsonl")"#.to_owned(),
+            r#"JsonLinesSink(input: "found", path: "answers.jsonl")"#.to_owned(),
+        ),
+        Some(topics) => {
+            let servers = topics.servers();
+            let sink = format!(r#"KafkaSink(input: "found", brokers: "{servers}", topic: "answers")"#);
+            (format!(r#"Kafka(brokers: "{servers}", topic: "turns")"#), sink)
+        }
+    };
     let pipeline = format!(
         r#"Pipeline(
     {models}
     corpora: {{ "docs": Corpus(source: JsonLines(path: "passages.jsonl"), chunk: Whole()) }},
     nodes: {{
-        "turns": JsonLines(path: "turns.jsonl"),
+        "turns": {source},
         "query": LastTurn(input: "turns"),
         "found": {found},
-        "out": JsonLinesSink(input: "found", path: "answers.jsonl"),
+        "out": {sink},
     }},
 )"#
     );
@@ -116,12 +133,18 @@ pub(crate) fn run(args: &ShapesArgs) -> anyhow::Result<()> {
     let mut expected = None;
     let mut runs = Vec::new();
     for shape in &args.shapes {
-        let first = once(&dir, *shape, "")?;
+        let first = once(&dir, *shape, None, args.kafka)?;
         let (mut best, mut cpu_s) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..args.rounds {
-            let (empty, whole) = (once(&dir, *shape, "")?, once(&dir, *shape, &turns)?);
+            let before = topics.as_ref().map_or(Ok(0), Topics::answers)?;
+            let (empty, whole) = (once(&dir, *shape, None, args.kafka)?, once(&dir, *shape, Some(&turns), args.kafka)?);
             best = best.min(whole.seconds - empty.seconds);
             cpu_s = cpu_s.min(whole.cpu_s - empty.cpu_s);
+            if let Some(topics) = &topics {
+                let answers = usize::try_from(topics.answers()? - before)?;
+                anyhow::ensure!(answers == args.turns, "{answers} of {} turns are answered", args.turns);
+                continue;
+            }
             let hits = answers(&dir)?;
             anyhow::ensure!(hits.len() == args.turns, "{} of {} turns are answered", hits.len(), args.turns);
             let expected = expected.get_or_insert_with(|| hits.clone());
@@ -131,8 +154,12 @@ pub(crate) fn run(args: &ShapesArgs) -> anyhow::Result<()> {
         let Shape { processes, workers } = *shape;
         println!(
             "{processes} processes of {workers} workers: {} passages, {:?}: start and stop {:.2} s, {} embedded; {rate:.0} \
-             turns a second, {cpu_us:.0} µs of a core for each, the same hits",
-            args.passages, args.retrieval, first.seconds, first.embedded
+             turns a second, {cpu_us:.0} µs of a core for each{}",
+            args.passages,
+            args.retrieval,
+            first.seconds,
+            first.embedded,
+            if args.kafka { "" } else { ", the same hits" }
         );
         runs.push(json!({
             "passages": args.passages, "processes": processes, "workers": workers, "turns_a_second": rate.round(),
@@ -156,8 +183,8 @@ fn write_turns(questions: &[String], count: usize) -> String {
 }
 
 /// Runs a cluster to its end on these turns.
-fn once(dir: &Path, shape: Shape, turns: &str) -> anyhow::Result<Ran> {
-    std::fs::write(dir.join("turns.jsonl"), turns)?;
+fn once(dir: &Path, shape: Shape, turns: Option<&str>, kafka: bool) -> anyhow::Result<Ran> {
+    std::fs::write(dir.join("turns.jsonl"), turns.unwrap_or_default())?;
     for former in ["answers.jsonl", "state/turns.redb"] {
         let former = dir.join(former);
         if former.exists() {
@@ -170,6 +197,7 @@ fn once(dir: &Path, shape: Shape, turns: &str) -> anyhow::Result<Ran> {
         .current_dir(dir)
         .args(["cluster", "p.ron", "--once", "--verbose", "--state", "state"])
         .args(["--processes", &shape.processes.to_string(), "--workers", &shape.workers.to_string()])
+        .args(if kafka && turns.is_none() { &["--set", r#"nodes.turns.topic="none""#][..] } else { &[] })
         .stdin(Stdio::null())
         .output()?;
     let (seconds, cpu_s) = (begun.elapsed().as_secs_f64(), cpu_of_children() - before);

@@ -106,6 +106,11 @@ fn kills_between_kafka_and_its_sinks_lose_nothing() {
 }
 
 #[test]
+fn kills_of_processes_that_read_kafka_together_lose_nothing() {
+    broker("kafka", &["--times", "8", "--processes", "2"]);
+}
+
+#[test]
 fn kills_between_postgresql_and_its_sinks_lose_nothing() {
     broker("postgres", &["--times", "6"]);
 }

@@ -1,12 +1,15 @@
 //! Tests of the turn source.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use rdkafka::types::RDKafkaRespErr;
+use turnflow_engine::cluster::Share;
 use turnflow_engine::component::TurnSourceConfig;
-use turnflow_engine::connector::{Mode, Offsets, SourceOffset};
+use turnflow_engine::connector::{Mode, Offsets, SourceOffset, Stop, TurnOutput, TurnSource};
+use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::spec::from_str;
 
 use super::super::source::{KafkaConfig, KafkaTurns, Place, Problem};
@@ -66,6 +69,34 @@ fn each_partition_is_in_order_and_resumes_after_any_of_its_offsets() {
     assert_eq!(texts, ["0.1", "0.2", "0.3", "1.0", "1.1", "1.2", "1.3"]);
     let generations = turns.iter().map(|turn| turn.place.clone().unwrap()).filter(|place| &*place.partition == "0");
     assert!(generations.into_iter().all(|place| place.generation == 2));
+}
+
+#[test]
+fn a_process_reads_its_partitions_and_where_all_begin() {
+    let cluster = Cluster::start(&[("t", 5)]);
+    (0..5).for_each(|partition| cluster.turn("t", partition, &format!("old {partition}")));
+    let begun = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut all = Vec::new();
+    for process in 0..3 {
+        let mut source = source(&cluster.brokers(), "");
+        source.reader.share = Share::new(process, 3);
+        let (turns, _) = Turns::run(source, Mode::Once).all();
+        all.push(turns.iter().map(|turn| turn.record.text.to_string()).collect::<BTreeSet<_>>());
+    }
+    let texts = |partitions: &[i32]| partitions.iter().map(|partition| format!("old {partition}")).collect();
+    assert_eq!(all, [texts(&[0, 3]), texts(&[1, 4]), texts(&[2])]);
+    // More processes than partitions: it reads nothing, and knows where the partitions of the others begin. So a process
+    // that is killed at once does not make them look like later ones.
+    let (of_output, (sender, turns), (_handle, stop)) = (begun.clone(), crossbeam_channel::unbounded(), Stop::new());
+    let output = TurnOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "turns".into(), stop)
+        .beginning(Arc::new(move |offsets| of_output.lock().push(offsets)));
+    let mut source = source(&cluster.brokers(), ", start: End");
+    source.reader.share = Share::new(6, 7);
+    Box::new(source).run(Mode::Once, output).unwrap();
+    let begun = begun.lock();
+    let ends: Vec<_> = begun[0].iter().map(|offset| (offset.partition.to_string(), offset.end)).collect();
+    assert_eq!((begun.len(), turns.len()), (1, 0));
+    assert_eq!(ends, (0..5).map(|partition| (partition.to_string(), 1)).collect::<Vec<_>>());
 }
 
 #[test]

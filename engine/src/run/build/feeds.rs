@@ -7,9 +7,11 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
 use super::{CHANNEL, RuntimeContext};
+use crate::cluster::Share;
 use crate::component::{BuildError, Models};
 use crate::connector::{
-    Arrived, ConnectorError, CorpusOutput, DocumentStore, Offsets, Stop, StopHandle, TurnOutput, TurnQueue, TurnSource,
+    Arrived, ConnectorError, CorpusOutput, DocumentStore, Mode, Offsets, Stop, StopHandle, TurnOutput, TurnQueue,
+    TurnSource,
 };
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::durable::OffsetTracker;
@@ -74,6 +76,15 @@ pub(in crate::run) struct TurnFeed {
     pub queue: Option<Arc<dyn TurnQueue>>,
 }
 
+impl TurnFeed {
+    /// Ends the source's thread. The turns that it has read are answered until the handle says that it has ended.
+    pub fn end(&mut self) -> Arc<SourceHandle> {
+        self.source.iter_mut().for_each(|thread| thread.end());
+        self.handle.wake.wake();
+        self.handle.clone()
+    }
+}
+
 /// The sending end of a turn source's channel.
 pub(in crate::run) struct Manual {
     /// The source's node.
@@ -126,12 +137,13 @@ impl RuntimeContext {
     }
 
     /// Makes the handle of a turn source; [`RuntimeContext::read`] starts the source.
-    pub fn source(&self, node: &PlannedNode) -> (Arc<SourceHandle>, Manual) {
+    pub fn source(&self, node: &PlannedNode, divided: bool) -> (Arc<SourceHandle>, Manual) {
         let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
         let handle = Arc::new(SourceHandle {
             id: node.id.clone(),
             kind_name: node.kind_name,
             number: self.number(),
+            divided,
             receiver: Mutex::new(Some(receiver)),
             wake: WakeSlot::default(),
             conversation_wakes: Mutex::default(),
@@ -144,6 +156,11 @@ impl RuntimeContext {
         (handle, Manual { source, sender, wake })
     }
 
+    /// What this process reads of a source.
+    pub fn share(&self, divided: bool) -> Share {
+        if divided { self.options.shape().share() } else { Share::WHOLE }
+    }
+
     /// Starts a source's thread.
     pub fn read(
         &self,
@@ -151,6 +168,7 @@ impl RuntimeContext {
         source: Box<dyn TurnSource>,
         to: Manual,
         resume: Offsets,
+        mode: Mode,
     ) -> Result<TurnFeed, RunError> {
         let failed = |source: ConnectorError| BuildError::Connector { of: "node", name: handle.id.to_string(), source };
         let queue = caught(|| source.queue()).map_err(|panic| failed(panic.into()))?;
@@ -163,15 +181,17 @@ impl RuntimeContext {
         output = output.acknowledged_by(handle.tracker.acknowledgements().clone());
         if begins_anew {
             let (tracker, shared) = (handle.tracker.clone(), self.shared.clone());
+            let share = self.share(handle.divided);
             output = output.beginning(Arc::new(move |offsets| {
                 let epoch = shared.epochs.current().epoch;
-                tracker.resume(offsets.clone(), shared.durable.marks());
+                let own = share.of(&offsets);
+                // Before the tracker knows it: a checkpoint that lacks a partition makes it look like a later one.
                 if let Err(error) = shared.durable.begin(tracker.source(), offsets, epoch) {
                     tracing::warn!(%error, source = %tracker.source(), "cannot commit the beginning of the log");
                 }
+                tracker.resume(own, shared.durable.marks());
             }));
         }
-        let mode = self.options.turns;
         let source = self.thread(format!("node {}", handle.id), stop_handle, true, move || {
             let result = caught(|| source.run(mode, output));
             // The channel has closed with the output: wake the worker to notice it.

@@ -12,8 +12,8 @@ use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
-use super::switch::{close, keep};
-use super::{Built, Coming, Reload, ReloadError, TICK};
+use super::switch::{Resumes, close, keep};
+use super::{Built, Coming, Reload, ReloadError, Sinks, TICK};
 use crate::cluster::{Bytes, ComingPart, PlanLoader, Topic, decode, encode};
 use crate::connector::Offsets;
 use crate::dead_letter::Onward;
@@ -24,9 +24,9 @@ use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError};
 use crate::turns::Generation;
 
-/// How long another process waits for its file to become that of the first process.
+/// How long another process waits for its file to become that of the first process, and for a checkpoint that fails.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The interval between looks at the file.
+/// The interval between looks at the file, and between attempts to write the checkpoint.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A step of a reload, in another process than the first.
@@ -40,8 +40,14 @@ pub(super) enum Step {
     Fill(BTreeMap<Arc<str>, u64>),
     /// Build the dataflow of the new plan.
     Build,
+    /// End these sources of turns, which the new plan does not have as they are. Answered with the offsets up to which
+    /// everything is applied, by source, as JSON.
+    EndSources(Vec<Arc<str>>),
     /// The new plan serves.
     Serve,
+    /// Begin to read the new sources of turns that all processes read together, now that every process has the epoch of the
+    /// new plan. How they are read, by source, as JSON.
+    ReadSources(Vec<u8>),
     /// The reload has failed: drop what it has built.
     Undo { reload: u64 },
     /// No turn needs a plan before this one any more. Keep these indexes.
@@ -114,7 +120,7 @@ pub(in crate::run) struct Following {
     letters: Onward,
     /// Until the operators are built.
     loaded: Option<Loaded>,
-    built: Option<(Loaded, Arc<Generation>)>,
+    built: Option<(Loaded, Sinks, Arc<Generation>)>,
     /// Once its dataflow is built.
     generation: Option<Arc<Generation>>,
 }
@@ -178,6 +184,43 @@ impl Reload<'_> {
         let begun = self.begin(&Step::Fill(self.commits()))?;
         let failed = |reason| ReloadError::Elsewhere { reason };
         self.end(begun)?.iter().map(|lacking| decode(lacking).map_err(failed)).collect()
+    }
+
+    /// Waits until the other processes have ended their parts of sources. If one fails, the run ends, and a restart goes on:
+    /// it does not know where the source was left.
+    pub(super) fn all_have_ended(&self, begun: Done) -> Result<BTreeMap<Arc<str>, Offsets>, ReloadError> {
+        let ended = self.all_ends(begun).and_then(|ended| {
+            let mut lows: BTreeMap<Arc<str>, Offsets> = BTreeMap::new();
+            for of_process in ended {
+                let of_process = serde_json::from_slice(&of_process.0);
+                let of_process: BTreeMap<Arc<str>, Offsets> =
+                    of_process.map_err(|error| ReloadError::Elsewhere { reason: error.to_string() })?;
+                for (source, offsets) in of_process {
+                    lows.entry(source).or_default().extend(offsets);
+                }
+            }
+            Ok(lows)
+        });
+        ended.inspect_err(|error| {
+            if let ReloadError::Elsewhere { reason } = error {
+                self.context.errors.lock().push(RunError::Reload { reason: reason.clone() });
+                self.context.pool.abort();
+            }
+        })
+    }
+
+    /// Waits until the other processes have done a step that cannot be undone.
+    fn all_ends(&self, begun: Done) -> Result<Vec<Bytes>, ReloadError> {
+        let Some(asked) = begun else { return Ok(Vec::new()) };
+        while !asked.is_finished() {
+            if self.context.pool.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
+                asked.abort();
+                return Err(ReloadError::GivenUp);
+            }
+            std::thread::park_timeout(TICK);
+        }
+        let failed = |reason| ReloadError::Elsewhere { reason };
+        self.context.handle.block_on(asked).map_err(|_| ReloadError::GivenUp)?.map_err(failed)
     }
 
     /// Checks that the other processes do without the same optional models.
@@ -250,7 +293,12 @@ fn do_step(inner: &Arc<Inner>, step: Step, load: &dyn Fn() -> Result<Plan, Strin
         Step::Read => following.as_ref().ok_or_else(open)?.read(inner),
         Step::Fill(commits) => return encode(&following.as_mut().ok_or_else(open)?.fill(inner, &commits, &give_up)?),
         Step::Build => following.as_mut().ok_or_else(open)?.build(inner)?,
+        Step::EndSources(ids) => return end_parts(inner, &ids, &give_up),
         Step::Serve => following.take().ok_or_else(open)?.serve(inner)?,
+        Step::ReadSources(readings) => {
+            let readings = serde_json::from_slice(&readings).map_err(|error| error.to_string())?;
+            inner.read_waiting(readings).map_err(|error| error.to_string())?;
+        }
         Step::Undo { reload } => undo(inner, following.take_if(|following| following.reload <= reload)),
         // The first process does not tell this during a reload.
         Step::Retire { before, keys } => {
@@ -280,8 +328,38 @@ fn loaded(load: &dyn Fn() -> Result<Plan, String>, hash: &str, give_up: &dyn Fn(
 fn undo(inner: &Arc<Inner>, following: Option<Following>) {
     let Some(Following { coming, generation, .. }) = following else { return };
     inner.context.parts.undo();
-    inner.context.offer(&inner.running.lock().models);
     Reload { coming, generation, ..Reload::new(inner, &|| true) }.undo();
+}
+
+/// Ends this process's parts of these sources. Returns the offsets up to which everything is applied.
+fn end_parts(inner: &Inner, ids: &[Arc<str>], give_up: &dyn Fn() -> bool) -> Result<Bytes, String> {
+    let handles: Vec<_> = {
+        let mut running = inner.running.lock();
+        let going = running.sources.iter_mut().filter(|(id, feed)| ids.contains(id) && feed.source.is_some());
+        going.map(|(_, feed)| feed.end()).collect()
+    };
+    let mut lows = BTreeMap::new();
+    for handle in &handles {
+        while !handle.ended.load(Ordering::Acquire) {
+            let is_stopping = inner.context.shared.stopping.load(Ordering::Acquire);
+            if is_stopping || give_up() || inner.context.pool.is_aborted() {
+                return Err("it is ending".to_owned());
+            }
+            std::thread::park_timeout(TICK);
+        }
+        lows.insert(handle.id.clone(), handle.tracker.low().map(|(offsets, _)| offsets).unwrap_or_default());
+    }
+    // The next process that reads a partition finds its conversations as they are now.
+    let until = Instant::now() + PATIENCE;
+    while !handles.is_empty()
+        && let Err(error) = inner.checkpoint()
+    {
+        if Instant::now() >= until || inner.context.pool.is_aborted() {
+            return Err(error.to_string());
+        }
+        std::thread::park_timeout(LOOK);
+    }
+    serde_json::to_vec(&lows).map(Bytes).map_err(|error| error.to_string())
 }
 
 impl Following {
@@ -294,7 +372,7 @@ impl Following {
     ) -> Result<(Self, Opened), String> {
         let plan = loaded(load, &change.plan, give_up)?;
         let outline = PlanFingerprint::of(&plan);
-        let diff = PlanDiff::between(&inner.running.lock().outline, &outline);
+        let diff = inner.difference(&plan, &outline);
         if Change::of(&plan, &diff) != change {
             return Err("the reload changes other corpora or sources here than in process 0".to_owned());
         }
@@ -347,18 +425,19 @@ impl Following {
         self.coming = std::mem::take(&mut reload.coming);
         filled.map_err(|error| error.to_string())?;
         let loaded = self.loaded.take().ok_or("its models are not loaded")?;
-        let sinks = BTreeMap::new();
-        let generation = reload.operators(&self.plan, &self.diff, &loaded, &self.definitions, &sinks);
-        let generation = generation.map_err(|error| error.to_string())?;
-        // The first process may call them as soon as it has switched.
-        inner.context.offer(&loaded.models);
+        let old = inner.running.lock().sinks.clone();
+        let built = reload.sinks(&self.plan, &old).and_then(|sinks| {
+            let generation = reload.operators(&self.plan, &self.diff, &loaded, &self.definitions, &sinks)?;
+            Ok((sinks, generation))
+        });
+        let (sinks, generation) = built.map_err(|error| error.to_string())?;
         let lacking = lacking(&generation);
-        self.built = Some((loaded, generation));
+        self.built = Some((loaded, sinks, generation));
         Ok(lacking)
     }
 
     fn build(&mut self, inner: &Arc<Inner>) -> Result<(), String> {
-        let (_, generation) = self.built.as_ref().ok_or("its operators are not built")?;
+        let (_, _, generation) = self.built.as_ref().ok_or("its operators are not built")?;
         self.generation = Some(generation.clone());
         inner.context.shared.generations.write().insert(generation.number, generation.clone());
         // Its turns may start as soon as the first process has switched.
@@ -379,7 +458,9 @@ impl Following {
 
     fn serve(self, inner: &Arc<Inner>) -> Result<(), String> {
         let Self { plan, diff, outline, coming, definitions, letters, built, .. } = self;
-        let (loaded, generation) = built.ok_or("its operators are not built")?;
+        let (loaded, sinks, generation) = built.ok_or("its operators are not built")?;
+        // Before any turn can reach them.
+        sinks.values().flatten().for_each(|sink| inner.context.shared.durable.enter_sink(sink));
         let switched = inner.context.parts.take_switched();
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         let (views, published): (Vec<_>, Vec<_>) =
@@ -395,12 +476,11 @@ impl Following {
             inner.context.parts.adopt(&coming.name, targets, &definitions[&coming.name]);
         }
         inner.context.parts.retain(|name| names.contains(name));
-        let sinks = BTreeMap::new();
         let built = Built { loaded, sinks, generation, sources: BTreeMap::new(), letters };
         let mut reload = Reload::new(inner, &|| false);
         reload.coming = coming;
         reload.end_manual(&diff);
-        reload.adopt(&plan, &diff, outline, built, BTreeMap::<Arc<str>, Offsets>::new());
+        reload.adopt(&plan, &diff, outline, built, Resumes::default());
         *inner.followed.lock() = Some(plan);
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::connector::TurnSource;
 use crate::corpus::{AddedIndex, CorpusIndexes};
 use crate::dead_letter::Onward;
 use crate::panics::caught;
-use crate::plan::{Plan, PlanDiff, PlanFingerprint};
+use crate::plan::{ChangeKind, Divided, Plan, PlanDiff, PlanFingerprint};
 use crate::sinks::SinkHandle;
 use crate::turns::Generation;
 
@@ -82,12 +82,30 @@ impl Engine {
 
     /// The changes that a reload to this plan would make.
     pub fn difference(&self, plan: &Plan) -> PlanDiff {
-        PlanDiff::between(&self.inner.running.lock().outline, &PlanFingerprint::of(plan))
+        self.inner.difference(plan, &PlanFingerprint::of(plan))
     }
 
     /// Number of plans with turns in flight, including the running one.
     pub fn generations(&self) -> usize {
         self.inner.context.shared.generations.read().len()
+    }
+}
+
+impl Inner {
+    /// The changes from the running plan to another one.
+    fn difference(&self, plan: &Plan, outline: &PlanFingerprint) -> PlanDiff {
+        let running = self.running.lock();
+        let mut diff = PlanDiff::between(&running.outline, outline);
+        if self.context.options.shape().is_cluster() {
+            let divided = Divided::of(plan).sources;
+            for (id, feed) in &running.sources {
+                if PlanDiff::keeps(&diff.nodes, id) && feed.handle.divided != divided.contains(id) {
+                    let reason = "the processes that read it".to_owned();
+                    diff.nodes.insert(id.clone(), ChangeKind::Changed(vec![reason]));
+                }
+            }
+        }
+        diff
     }
 }
 
@@ -140,7 +158,7 @@ impl<'a> Reload<'a> {
 
     fn run(mut self, plan: Plan) -> Result<PlanDiff, ReloadError> {
         let outline = PlanFingerprint::of(&plan);
-        let diff = PlanDiff::between(&self.inner.running.lock().outline, &outline);
+        let diff = self.inner.difference(&plan, &outline);
         if diff.is_empty() {
             return Ok(diff);
         }

@@ -10,7 +10,7 @@ use crate::cluster::ask_elsewhere;
 use crate::component::{BuildError, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::Onward;
-use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlannedNode};
+use crate::plan::{Definitions, Divided, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
 use crate::run::build::logged_definition;
 use crate::run::lacking::{KeptModel, Loaded, warn};
@@ -77,25 +77,17 @@ impl Reload<'_> {
         self.fill()?;
         self.wait_for_replay(plan, &old_sinks)?;
         self.keep_state(plan)?;
-        let mut sinks = BTreeMap::new();
-        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
-            // A sink is kept if only its inputs have changed.
-            let same = self.inner.running.lock().outline.same_settings(&node.id, &node.settings);
-            let sink = match old_sinks.get(&node.id).filter(|_| same) {
-                Some(Some(sink)) => Some(sink.clone()),
-                Some(None) | None => self.context.sink(plan, node, &|| self.is_cancelled())?,
-            };
-            sinks.insert(node.id.clone(), sink);
-        }
+        let sinks = self.sinks(plan, &old_sinks)?;
         let generation = self.operators(plan, diff, &loaded, &definitions, &sinks)?;
         self.all_lack(&generation, &others_lack)?;
-        let mut sources = BTreeMap::new();
+        let (mut sources, divided) = (BTreeMap::new(), Divided::of(plan).sources);
         for node in plan.nodes.iter().filter(|node| !PlanDiff::keeps(&diff.nodes, &node.id)) {
             if let NodeKind::Source(config) = &node.kind
                 && self.context.options.sources.reads(&**config)
             {
-                let source =
-                    self.context.turn_source(&node.id, &**config, &|| self.is_cancelled()).map_err(RunError::Build)?;
+                let is_divided = divided.contains(&node.id);
+                let source = self.context.turn_source(&node.id, &**config, is_divided, &|| self.is_cancelled());
+                let source = source.map_err(RunError::Build)?;
                 sources.insert(node.id.clone(), source);
             }
         }
@@ -112,6 +104,21 @@ impl Reload<'_> {
             return Err(ReloadError::Ended);
         }
         Ok(Built { loaded, sinks, generation, sources, letters })
+    }
+
+    /// Opens the new sinks of this process.
+    pub(super) fn sinks(&self, plan: &Plan, old: &Sinks) -> Result<Sinks, ReloadError> {
+        let mut sinks = BTreeMap::new();
+        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
+            // A sink is kept if only its inputs have changed.
+            let same = self.inner.running.lock().outline.same_settings(&node.id, &node.settings);
+            let sink = match old.get(&node.id).filter(|_| same && self.context.writes(plan, &node.id)) {
+                Some(Some(sink)) => Some(sink.clone()),
+                Some(None) | None => self.context.sink(plan, node, &|| self.is_cancelled())?,
+            };
+            sinks.insert(node.id.clone(), sink);
+        }
+        Ok(sinks)
     }
 
     /// Opens the durable state, if the new plan is the first with a source that is read.

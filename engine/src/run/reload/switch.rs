@@ -15,14 +15,24 @@ use crate::cluster::{Topic, encode};
 use crate::component::BuildError;
 use crate::component::CorpusSnapshot;
 use crate::connector::{Offsets, TurnSource};
-use crate::plan::{ChangeKind, NodeKind, Plan, PlanDiff, PlanFingerprint, PlannedNode};
+use crate::plan::{ChangeKind, Divided, NodeKind, Plan, PlanDiff, PlanFingerprint, PlannedNode};
 use crate::run::build::{Feed, Manual, TurnFeed};
+use crate::run::divided::{Reading, Waiting};
 use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
 use crate::sinks::SinkStatus;
 
 /// After this time, a reload logs the sinks that delay it.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where new and changed sources begin.
+#[derive(Default)]
+pub(super) struct Resumes {
+    /// The offsets after which they resume.
+    pub offsets: BTreeMap<Arc<str>, Offsets>,
+    /// How those are read that all processes of a cluster read together.
+    pub readings: BTreeMap<Arc<str>, Reading>,
+}
 
 impl Reload<'_> {
     /// Records the positions in files that sinks no longer use.
@@ -39,19 +49,20 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Ends removed and changed sources: no turn may start that only the old plan can answer.
-    fn end_sources(&self, diff: &PlanDiff) -> Result<(), ReloadError> {
+    /// Ends removed and changed sources: no turn may start that only the old plan can answer. Returns the offsets up to
+    /// which the other processes have applied everything.
+    fn end_sources(&self, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Offsets>, ReloadError> {
+        self.end_manual(diff);
+        let goes = |id: &&Arc<str>| !PlanDiff::keeps(&diff.nodes, id);
+        let going: Vec<Arc<str>> = self.inner.running.lock().sources.keys().filter(goes).cloned().collect();
+        if going.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let begun = self.begin(&Step::EndSources(going))?;
         let handles: Vec<_> = {
-            self.end_manual(diff);
             let mut running = self.inner.running.lock();
-            let going = running.sources.iter_mut().filter(|(id, _)| !PlanDiff::keeps(&diff.nodes, id));
-            going
-                .map(|(_, feed)| {
-                    feed.source.iter_mut().for_each(|thread| thread.end());
-                    feed.handle.wake.wake();
-                    (feed.handle.clone(), feed.queue.clone())
-                })
-                .collect()
+            let going = running.sources.iter_mut().filter(|(id, _)| goes(id));
+            going.map(|(_, feed)| (feed.end(), feed.queue.clone())).collect()
         };
         // The ended sources can only be started again, so from here on only the end of the run
         // cancels the reload.
@@ -78,7 +89,7 @@ impl Reload<'_> {
                     "the removed source has turns: those without an answer wait until it is added again");
             }
         }
-        Ok(())
+        self.all_have_ended(begun)
     }
 
     /// Ends the source that the program fills, if the new plan does not have it.
@@ -149,8 +160,8 @@ impl Reload<'_> {
         // Drained sources cannot be resumed: do everything that may fail first.
         let known = self.checkpoints(plan, diff)?;
         self.leave_sinks(&built.sinks)?;
-        self.end_sources(diff)?;
-        let resumes = self.resumes(plan, diff, known);
+        let others = self.end_sources(diff)?;
+        let resumes = self.resumes(plan, diff, known, others);
         // Before any turn can reach them.
         built.sinks.values().flatten().for_each(|sink| self.context.shared.durable.enter_sink(sink));
         if let Err(error) = self.publish(built.generation.number, plan) {
@@ -166,7 +177,10 @@ impl Reload<'_> {
             }
             return Err(error);
         }
+        let elsewhere = |error: serde_json::Error| ReloadError::Elsewhere { reason: error.to_string() };
+        let readings = serde_json::to_vec(&resumes.readings).map_err(elsewhere)?;
         self.adopt(plan, diff, outline, built, resumes);
+        self.lead_surely(&Step::ReadSources(readings))?;
         // After a crash, sinks of the new plan that no checkpoint contains would seem to lack all answers.
         let shared = &self.context.shared;
         if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
@@ -182,7 +196,7 @@ impl Reload<'_> {
         diff: &PlanDiff,
         outline: PlanFingerprint,
         built: Built,
-        resumes: BTreeMap<Arc<str>, Offsets>,
+        mut resumes: Resumes,
     ) {
         let Built { loaded, sinks, generation, mut sources, letters } = built;
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
@@ -232,8 +246,7 @@ impl Reload<'_> {
         let coming = plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_)));
         let coming: Vec<_> = coming.filter(|node| !running.sources.contains_key(&node.id)).collect();
         for node in coming {
-            match self.start_source(node, resumes.get(&node.id).cloned().unwrap_or_default(), sources.remove(&node.id))
-            {
+            match self.start_source(plan, node, &mut resumes, sources.remove(&node.id)) {
                 Ok((feed, manual)) => {
                     running.sources.insert(node.id.clone(), feed);
                     if running.manual.is_none() {
@@ -276,27 +289,42 @@ impl Reload<'_> {
         plan: &Plan,
         diff: &PlanDiff,
         mut known: BTreeMap<Arc<str>, Offsets>,
-    ) -> BTreeMap<Arc<str>, Offsets> {
+        mut others: BTreeMap<Arc<str>, Offsets>,
+    ) -> Resumes {
         let durable = &self.context.shared.durable;
         if let Err(error) = durable.commit(self.context.shared.epochs.current().epoch) {
             tracing::warn!(%error, "cannot write a checkpoint before sources change");
         }
         let running = self.inner.running.lock();
-        let mut resumes = BTreeMap::new();
-        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_))) {
+        let (mut resumes, divided) = (Resumes::default(), Divided::of(plan).sources);
+        for node in &plan.nodes {
+            let NodeKind::Source(config) = &node.kind else { continue };
             if PlanDiff::keeps(&diff.nodes, &node.id) {
                 continue;
             }
             // A source resumes where its predecessor of the same name has answered.
-            let low =
-                running.sources.get(&node.id).and_then(|feed| feed.handle.tracker.low()).map(|(offsets, _)| offsets);
-            match low.or_else(|| known.remove(&node.id)) {
-                Some(offsets) => drop(resumes.insert(node.id.clone(), offsets)),
+            let before = running.sources.get(&node.id).map(|feed| &feed.handle);
+            let low = before.and_then(|handle| handle.tracker.low()).map(|(offsets, _)| offsets);
+            let known = known.remove(&node.id);
+            let resume = match before.is_some_and(|handle| handle.divided) {
+                false => low.or(known),
+                // Each process knows its own partitions.
+                true => [known, low, others.remove(&node.id)].into_iter().flatten().reduce(|mut all, part| {
+                    all.extend(part);
+                    all
+                }),
+            };
+            match &resume {
+                Some(offsets) => drop(resumes.offsets.insert(node.id.clone(), offsets.clone())),
                 None => {
                     if let Err(error) = durable.forget(&node.id) {
                         tracing::warn!(%error, source = %node.id, "cannot delete the state of a source");
                     }
                 }
+            }
+            if divided.contains(&node.id) && self.context.options.sources.reads(&**config) {
+                let reading = Reading::new(self.context, resume.unwrap_or_default());
+                resumes.readings.insert(node.id.clone(), reading);
             }
         }
         resumes
@@ -305,25 +333,38 @@ impl Reload<'_> {
     /// Starts a new or changed source after its answered records.
     fn start_source(
         &self,
+        plan: &Plan,
         node: &PlannedNode,
-        resume: Offsets,
+        resumes: &mut Resumes,
         source: Option<Box<dyn TurnSource>>,
     ) -> Result<(TurnFeed, Option<Manual>), RunError> {
         let durable = &self.context.shared.durable;
-        let (handle, to) = self.context.source(node);
-        if !resume.is_empty() {
+        let divided = Divided::of(plan).sources.contains(&node.id);
+        let (handle, to) = self.context.source(node, divided);
+        let resume = resumes.offsets.remove(&node.id).unwrap_or_default();
+        let own = self.context.share(divided).of(&resume);
+        if !own.is_empty() {
             // All earlier records of a running source are answered, so new answers come after the
             // sinks' current positions. For a source of an earlier process, the checkpoint says so.
-            handle.tracker.resume(resume.clone(), durable.marks());
+            handle.tracker.resume(own, durable.marks());
         }
-        if source.is_some() || !durable.is_kept() {
+        let waits = divided && !self.context.options.shape().is_first();
+        if source.is_some() || !durable.is_kept() && !waits {
             durable.add_source(&handle.tracker);
         }
         self.context.shared.sources.lock().push(handle.clone());
         self.context.pool.hold();
         self.context.pool.tell(&Command::Source(handle.clone()));
+        if waits {
+            let feed = TurnFeed { handle: handle.clone(), source: None, queue: None };
+            let NodeKind::Source(config) = &node.kind else { return Ok((feed, None)) };
+            let source = self.context.turn_source(&node.id, &**config, true, &|| false)?;
+            self.inner.waiting.lock().push(Waiting::new(handle, to, source));
+            return Ok((feed, None));
+        }
+        let mode = self.context.options.turns;
         match source {
-            Some(source) => Ok((self.context.read(handle, source, to, resume)?, None)),
+            Some(source) => Ok((self.context.read(handle, source, to, resume, mode)?, None)),
             None => Ok((TurnFeed { handle, source: None, queue: None }, Some(to))),
         }
     }

@@ -4,6 +4,7 @@
 mod backlog;
 mod backup;
 mod catalog;
+mod divided;
 mod panics;
 mod sinks;
 mod slots;

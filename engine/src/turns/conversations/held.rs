@@ -22,6 +22,8 @@ const LOOKED_AT: usize = 1000;
 pub(super) struct Conversation {
     /// Its state is not yet loaded from the store; until then its records wait.
     pub unread: bool,
+    /// It is being loaded from the store of another process.
+    pub is_coming: bool,
     /// The store has its state too.
     pub is_stored: bool,
     history: VecDeque<Utterance>,

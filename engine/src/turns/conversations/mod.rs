@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use differential_dataflow::Hashable;
+use parking_lot::Mutex;
 use timely::dataflow::channels::pact::Exchange;
 use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
@@ -32,6 +33,7 @@ use self::taken_over::TakenOver;
 use super::slots::Waiter;
 use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
 use crate::connector::SourceOffset;
+use crate::durable::Loaded;
 use crate::record::{self, Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
@@ -57,6 +59,9 @@ impl RecordOffset {
     }
 }
 
+/// Conversations that another process has sent, as they are loaded.
+type Came = Arc<Mutex<Vec<(Arc<str>, Loaded)>>>;
+
 /// The conversations of a source on one worker.
 struct Conversations {
     source: Arc<SourceHandle>,
@@ -72,6 +77,8 @@ struct Conversations {
     /// Turns whose earlier answers are copied.
     taking_over: Vec<TakenOver>,
     wake: WakeSlot,
+    /// Conversations that another process has sent.
+    came: Came,
     /// Conversations that could not be loaded; `again` is the time of the next attempt.
     unread: Vec<Arc<str>>,
     again: Option<Instant>,
@@ -97,11 +104,35 @@ impl Conversations {
         }
     }
 
-    /// Loads the conversation's stored state if necessary; returns whether it is loaded. A failure is
-    /// retried: continuing without the state would answer without history and then overwrite it.
+    /// Loads the conversation's stored state if necessary; returns whether it is loaded. If another process has it, it
+    /// comes later.
     fn recall(&mut self, id: &Arc<str>) -> bool {
         let Some(conversation) = self.held.get(id).filter(|conversation| conversation.unread) else { return true };
-        match self.shared.durable.load(&self.source.id, id) {
+        if conversation.is_coming {
+            return false;
+        }
+        let (came, wake, of) = (self.came.clone(), self.wake.clone(), id.clone());
+        let later = move |known| {
+            came.lock().push((of, known));
+            wake.wake();
+        };
+        let known = self.shared.durable.load(&self.source.id, id, later);
+        conversation.is_coming = known.is_none();
+        known.is_some_and(|known| self.recalled(id, known))
+    }
+
+    /// The conversations that have come from another process.
+    fn came(&mut self) -> Vec<Arc<str>> {
+        let came = std::mem::take(&mut *self.came.lock());
+        came.into_iter().filter_map(|(id, known)| self.recalled(&id, known).then_some(id)).collect()
+    }
+
+    /// Takes the stored state of a conversation; returns whether it could be loaded. A failure is retried: continuing
+    /// without the state would answer without history and then overwrite it.
+    fn recalled(&mut self, id: &Arc<str>, known: Loaded) -> bool {
+        let Some(conversation) = self.held.get(id) else { return false };
+        conversation.is_coming = false;
+        match known {
             Ok(known) => {
                 let idle_s = self.shared.limits.read().idle_s;
                 known.into_iter().for_each(|known| conversation.remember(known, idle_s));
@@ -365,7 +396,7 @@ pub(super) fn build<'s>(
 ) -> StreamVec<'s, u64, ()> {
     let mut builder = OperatorBuilder::new(format!("Conversations {:?}", source.id), scope);
     let shape = shared.shape;
-    let by_conversation = move |read: &Read| shape.turn_worker(read.record.conversation_id.hashed());
+    let by_conversation = move |read: &Read| shape.own_worker(read.record.conversation_id.hashed());
     let mut input = builder.new_input(read, Exchange::new(by_conversation));
     let (_output, stream) = builder.new_output::<Vec<()>>();
     let address = builder.operator_info().address;
@@ -389,6 +420,7 @@ pub(super) fn build<'s>(
         wake,
         waiting: VecDeque::new(),
         held_back: VecDeque::new(),
+        came: Arc::default(),
         unread: Vec::new(),
         again: None,
         sequence,
@@ -408,6 +440,7 @@ pub(super) fn build<'s>(
                 touched.extend(conversations.delivered(delivered));
             }
             touched.extend(conversations.copied());
+            touched.extend(conversations.came());
             if shared.stopping.load(Ordering::Acquire) {
                 conversations.drop_waiting();
             }

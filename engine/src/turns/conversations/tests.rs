@@ -45,6 +45,7 @@ fn source() -> Arc<SourceHandle> {
         id: "turns".into(),
         kind_name: "Test",
         number: 0,
+        divided: false,
         receiver: Mutex::default(),
         wake: WakeSlot::default(),
         conversation_wakes: Mutex::default(),
@@ -114,15 +115,15 @@ fn a_history_that_cannot_be_read_is_waited_for() {
         for _ in 0..100 {
             worker.step();
         }
-        assert!(durable.load(&of, &id).is_err(), "the stored state is not overwritten");
+        assert!(durable.load(&of, &id, drop).unwrap().is_err(), "the stored state is not overwritten");
         assert_eq!(source.tracker.low(), None, "the record is not applied");
 
         Durable::show(&path);
-        assert_eq!(durable.load(&of, &id).unwrap(), Some(known));
+        assert_eq!(durable.load(&of, &id, drop).unwrap().unwrap(), Some(known));
         while source.tracker.low().is_none() {
             worker.step_or_park(Some(RETRY));
         }
-        let knows = durable.load(&of, &id).unwrap().unwrap();
+        let knows = durable.load(&of, &id, drop).unwrap().unwrap().unwrap();
         assert_eq!((knows.history, knows.applied), ([said("before"), said("now")].into(), (0, 2).into()));
     });
 }

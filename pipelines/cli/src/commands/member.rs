@@ -16,8 +16,8 @@ use super::{Fault, LOST, PipelineArgs};
 /// The place of this process in a cluster.
 #[derive(Args)]
 pub(super) struct MemberArgs {
-    /// The number of this process in a cluster, from 0. Process 0 reads the sources and answers the turns; every process
-    /// indexes and searches its share of the documents.
+    /// The number of this process in a cluster, from 0. Every process indexes and searches its share of the documents.
+    /// Process 0 reads the sources; those with partitions are read by all processes, if all of them may write the sinks.
     #[arg(long, value_name = "I", requires = "hosts")]
     process: Option<usize>,
     /// A file with the address of each process of the cluster, HOST:PORT in a line, in order. All processes need the same

@@ -31,6 +31,9 @@ struct Kafka {
     producer: BaseProducer,
     /// Publishes the turns. It is made again if it gets stuck.
     publisher: Option<BaseProducer<Reports>>,
+    /// The answers that were read, and the next offset of each partition. The cluster drops the oldest of many.
+    answers: Vec<(String, Value)>,
+    next: BTreeMap<i32, i64>,
 }
 
 /// The report of the last delivery.
@@ -55,7 +58,8 @@ impl ProducerContext for Reports {
 pub(super) fn start() -> anyhow::Result<Option<Box<dyn Broker>>> {
     let mut config = ClientConfig::new();
     config.set("test.mock.num.brokers", "1").set("log_level", "0");
-    let kafka = Kafka { producer: config.create()?, publisher: None };
+    let (answers, next) = Default::default();
+    let kafka = Kafka { producer: config.create()?, publisher: None, answers, next };
     kafka.cluster()?.create_topic("turns", PARTITIONS, 1)?;
     kafka.cluster()?.create_topic("answers", PARTITIONS, 1)?;
     Ok(Some(Box::new(kafka)))
@@ -129,23 +133,62 @@ impl Broker for Kafka {
         let consumer: BaseConsumer = config.create()?;
         let (mut all, mut ends) = (TopicPartitionList::new(), BTreeMap::new());
         for partition in 0..PARTITIONS {
-            all.add_partition_offset("answers", partition, Offset::Beginning)?;
-            let (_, end) = consumer.fetch_watermarks("answers", partition, PATIENCE)?;
+            let next = self.next.entry(partition).or_insert(0);
+            all.add_partition_offset("answers", partition, Offset::Offset(*next))?;
+            let (low, end) = consumer.fetch_watermarks("answers", partition, PATIENCE)?;
+            anyhow::ensure!(low <= *next, "the cluster has dropped answers that were not read");
             ends.insert(partition, end);
         }
         consumer.assign(&all)?;
-        let (mut answers, mut left) = (Vec::new(), ends.values().sum::<i64>());
         let until = Instant::now() + PATIENCE;
-        while left > 0 {
+        while ends.iter().any(|(partition, end)| self.next[partition] < *end) {
             anyhow::ensure!(Instant::now() < until, "the answers cannot be read");
             let Some(message) = consumer.poll(Duration::from_millis(200)) else { continue };
             let message = message?;
-            left -= 1;
+            self.next.insert(message.partition(), message.offset() + 1);
             let headers = message.headers().context("an answer has no headers")?;
             let key = headers.iter().find(|header| header.key == "turnflow-key").and_then(|header| header.value);
             let key = String::from_utf8_lossy(key.context("an answer has no key")?).into_owned();
-            answers.push((key, serde_json::from_slice(message.payload().unwrap_or_default())?));
+            self.answers.push((key, serde_json::from_slice(message.payload().unwrap_or_default())?));
         }
-        Ok(answers)
+        Ok(self.answers.clone())
+    }
+}
+
+/// A cluster with turns in a topic, for measurements.
+pub(crate) struct Topics(Kafka);
+
+/// The partitions of a measured topic.
+const MEASURED: i32 = 8;
+
+impl Topics {
+    /// Starts it with these turns, each in the partition of its number, in the topic `turns`. The topic `none` is empty.
+    pub(crate) fn start(turns: &str) -> anyhow::Result<Self> {
+        let mut config = ClientConfig::new();
+        config.set("test.mock.num.brokers", "1").set("log_level", "0").set("queue.buffering.max.messages", "1000000");
+        let (answers, next) = Default::default();
+        let kafka = Kafka { producer: config.create()?, publisher: None, answers, next };
+        for topic in ["turns", "none", "answers"] {
+            kafka.cluster()?.create_topic(topic, MEASURED, 1)?;
+        }
+        for (partition, turn) in (0..MEASURED).cycle().zip(turns.lines()) {
+            let record = BaseRecord::<(), str>::to("turns").partition(partition).payload(turn);
+            kafka.producer.send(record).map_err(|(error, _)| error)?;
+        }
+        kafka.producer.flush(PATIENCE)?;
+        Ok(Self(kafka))
+    }
+
+    /// Where it is.
+    pub(crate) fn servers(&self) -> String {
+        self.0.servers()
+    }
+
+    /// Number of answers so far.
+    pub(crate) fn answers(&self) -> anyhow::Result<i64> {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", self.servers()).set("log_level", "0");
+        let consumer: BaseConsumer = config.create()?;
+        (0..MEASURED).map(|partition| Ok(consumer.fetch_watermarks("answers", partition, PATIENCE)?.1)).sum()
     }
 }

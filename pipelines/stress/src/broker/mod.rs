@@ -1,7 +1,8 @@
 //! `turnflow-stress broker`: kills turnflow, a broker or a database, or both, at random moments, while turns are
 //! published. Then counts the answers in a file, and in the broker's own sink.
 
-mod kafka;
+mod divided;
+pub(crate) mod kafka;
 mod nats;
 mod postgres;
 mod redis;
@@ -26,6 +27,8 @@ const LIFE: (usize, usize) = (50, 1500);
 const SHORT_LIFE: (usize, usize) = (1, 120);
 /// Range of how long the broker is away, in milliseconds.
 const AWAY: (usize, usize) = (20, 800);
+/// The file of the answers.
+const FILE: &str = "answers.jsonl";
 /// Number of conversations.
 const CONVERSATIONS: usize = 12;
 /// How long everything that was asked may take in the end.
@@ -54,6 +57,10 @@ pub(crate) struct BrokerArgs {
     /// Number of worker threads.
     #[arg(long, default_value_t = 1)]
     workers: u16,
+    /// Number of processes that read the turns together. It changes now and then, and so does the pipeline. Answers then
+    /// go to the broker only, or to a file too.
+    #[arg(long, default_value_t = 1)]
+    processes: usize,
     /// Seed of the random turns and moments.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -86,12 +93,17 @@ struct World {
     workers: u16,
 }
 
+/// What is asked in a turn.
+fn text(conversation: usize, turn: u32) -> String {
+    format!("What does conversation {conversation} say about topic {}?", turn % 7)
+}
+
 impl World {
     fn say(&mut self, broker: &mut dyn Broker) -> anyhow::Result<()> {
         let conversation = self.random.below(CONVERSATIONS);
         self.turns[conversation] += 1;
         let turn = self.turns[conversation];
-        let text = format!("What does conversation {conversation} say about topic {}?", turn % 7);
+        let text = text(conversation, turn);
         broker.publish(&json!({
             "conversation_id": format!("c{conversation}"), "turn": turn, "speaker": "user", "text": text,
         }))
@@ -129,7 +141,7 @@ impl World {
 }
 
 pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
-    let BrokerArgs { kind, dir, times, workers, seed, away } = args;
+    let BrokerArgs { kind, dir, times, workers, processes, seed, away } = args;
     if dir.exists() {
         let is_ours = dir.join("pipeline.ron").exists() || std::fs::read_dir(dir)?.next().is_none();
         anyhow::ensure!(is_ours, "`{}` is not empty and was not created by this command", dir.display());
@@ -146,6 +158,9 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
     let Some(mut broker) = started? else { return Ok(()) };
     write_world(&dir, &*broker)?;
     let mut world = World { dir, random: Random::new(*seed), turns: [0; CONVERSATIONS], workers: *workers };
+    if *processes > 1 {
+        return divided::run(&mut world, &mut *broker, *times, *processes);
+    }
     let begun = Instant::now();
     let (mut short, mut failures) = (0, 0);
     // When the broker comes back, while it is away.
@@ -221,7 +236,7 @@ fn absence(world: &mut World, broker: &mut dyn Broker, away: Duration) -> anyhow
         world.say(broker)?;
     }
     let expected = world.asked().len();
-    while answered(&world.dir)?.len() < expected {
+    while answered(&world.dir.join(FILE))?.len() < expected {
         if let Some(status) = child.try_wait()? {
             return Err(world.ended("while the broker was away", status));
         }
@@ -262,18 +277,19 @@ fn write_world(dir: &Path, broker: &dyn Broker) -> anyhow::Result<()> {
         "Pipeline(\n    corpora: {{ \"docs\": Corpus(source: JsonLines(path: \"docs.jsonl\"), chunk: Whole()) }},\n    nodes: {{\n        \
          \"turns\": {source},\n        \"query\": LastTurn(input: \"turns\"),\n        \
          \"hits\": Bm25(input: \"query\", corpus: \"docs\"),\n        \
-         \"out\": JsonLinesSink(input: \"hits\", path: \"answers.jsonl\"),\n        \"sent\": {sink},\n    }},\n)\n"
+         \"out\": JsonLinesSink(input: \"hits\", path: \"{FILE}\"),\n        \"sent\": {sink},\n    }},\n)\n"
     );
     Ok(std::fs::write(dir.join("pipeline.ron"), pipeline)?)
 }
 
-/// The answers in the file.
-fn answered(dir: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = std::fs::read_to_string(dir.join("answers.jsonl")).unwrap_or_default();
+/// The answers in a file.
+fn answered(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
     // The last line may be incomplete while it is being written.
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
+/// The conversation and the turn of an answer.
 fn key_of(record: &Value) -> (String, u64) {
     let conversation = record["conversation_id"].as_str().unwrap_or_default();
     (conversation.to_owned(), record["turn"].as_u64().unwrap_or_default())
@@ -284,7 +300,7 @@ fn of_file(world: &World) -> anyhow::Result<Vec<String>> {
     let mut times: BTreeMap<(String, u64), usize> = BTreeMap::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for answer in answered(&world.dir)? {
+    for answer in answered(&world.dir.join(FILE))? {
         let key = key_of(&answer);
         if answer["status"] == "failed" {
             wrong.push(format!("turn {} of {} failed: {}", key.1, key.0, answer["error"]));
