@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::append;
 use crate::component::{Aliases, CorpusSnapshot, IndexError, Snapshot};
+use crate::state::{PASSAGE_LOG, passage_log_of};
 
 /// The published epochs that are still read.
 pub struct Epochs {
@@ -100,6 +101,41 @@ impl Epochs {
     /// The on-disk version of an index as of the last epoch.
     pub fn version(&self, corpus: &str, key: &str) -> Option<u64> {
         self.state.lock().versions.get(corpus)?.get(key).copied()
+    }
+
+    /// The versions of the logs of passages of all processes of a cluster as of the last epoch, this one's first. `None` if
+    /// one is not known, or if the epoch is that of another number of processes.
+    pub fn logs(&self, corpus: &str, processes: usize) -> Option<Vec<u64>> {
+        let state = self.state.lock();
+        let versions = state.versions.get(corpus)?;
+        let logs = versions.keys().filter(|key| key.starts_with(PASSAGE_LOG)).count();
+        let names = std::iter::once(PASSAGE_LOG.to_owned()).chain((1..processes).map(passage_log_of));
+        let all: Option<Vec<u64>> = names.map(|name| versions.get(&name).copied()).collect();
+        all.filter(|all| all.len() == logs)
+    }
+
+    /// Records the version of another process's log of passages, which it has written anew, if the current epoch has this
+    /// version of the corpus's parts.
+    ///
+    /// # Errors
+    ///
+    /// `epoch.json` cannot be written.
+    pub(crate) fn note_log(&self, corpus: &Arc<str>, process: usize, part: u64, log: u64) -> Result<(), IndexError> {
+        let _one = self.changing.lock();
+        let (epoch, mut versions) = {
+            let state = self.state.lock();
+            let others = state.current.corpora.get(corpus).and_then(|view| view.others.as_ref());
+            if others.is_none_or(|others| others.version() != part) {
+                return Ok(());
+            }
+            (state.current.epoch, state.versions.clone())
+        };
+        versions.entry(corpus.clone()).or_default().insert(passage_log_of(process), log);
+        if let Some(directory) = &self.directory {
+            write_epoch(directory, epoch, versions.clone())?;
+        }
+        self.state.lock().versions = versions;
+        Ok(())
     }
 
     /// Records the new on-disk version of an index after its maintenance.

@@ -15,6 +15,11 @@ const FORMAT: &str = "turnflow state 1\n";
 /// versions.
 pub const PASSAGE_LOG: &str = "passages.log";
 
+/// The name in `epoch.json` of the log of passages of another process of a cluster.
+pub fn passage_log_of(process: usize) -> String {
+    format!("{PASSAGE_LOG}@{process}")
+}
+
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {

@@ -50,6 +50,8 @@ enum Note {
     Begin(Beginning),
     /// A process does not need an epoch any more.
     Released { process: usize, epoch: u64 },
+    /// A process has written its log of passages anew, with those that all of these versions of its part have.
+    Renewed { process: usize, corpus: Arc<str>, versions: Vec<u64>, log: u64 },
 }
 
 /// The turns that may start.
@@ -69,11 +71,24 @@ pub(crate) struct Manifests {
     told: tokio::sync::Mutex<u64>,
     /// The epochs that each process has.
     held: Mutex<HashMap<(usize, u64), SnapshotGuard>>,
+    /// What this process publishes.
+    epochs: Arc<Epochs>,
+    /// The last log that each process has written anew of a corpus, until it is noted.
+    renewed: Mutex<HashMap<(Arc<str>, usize), RenewedLog>>,
+}
+
+/// A log of passages that a process has written anew.
+struct RenewedLog {
+    /// The versions of its part that have what the log contains.
+    parts: Vec<u64>,
+    /// The version of the log.
+    log: u64,
 }
 
 impl Manifests {
-    pub fn new(peers: Arc<Peers>, parts: Arc<ServedParts>) -> Arc<Self> {
-        Arc::new(Self { peers, parts, told: tokio::sync::Mutex::default(), held: Mutex::default() })
+    pub fn new(peers: Arc<Peers>, parts: Arc<ServedParts>, epochs: Arc<Epochs>) -> Arc<Self> {
+        let (told, held, renewed) = Default::default();
+        Arc::new(Self { peers, parts, told, held, epochs, renewed })
     }
 
     /// What this process serves of an epoch to the others.
@@ -123,6 +138,31 @@ impl Manifests {
         Ok(())
     }
 
+    /// Notes the logs that other processes have written anew, if the current epoch has these parts. A restart serves what they
+    /// contain.
+    pub async fn note_logs(self: &Arc<Self>) {
+        let this = self.clone();
+        let _ = tokio::task::spawn_blocking(move || this.note_logs_now()).await;
+    }
+
+    fn note_logs_now(&self) {
+        let current = self.epochs.current();
+        let mut due = Vec::new();
+        self.renewed.lock().retain(|(corpus, process), RenewedLog { parts, log }| {
+            let current =
+                current.corpora.get(corpus).and_then(|view| view.others.as_ref()).map(|others| others.version());
+            let found = current.filter(|current| parts.contains(current));
+            due.extend(found.map(|part| (corpus.clone(), *process, part, *log)));
+            // One that is not published yet may be.
+            found.is_none() && current.is_none_or(|current| parts.iter().any(|part| *part > current))
+        });
+        for (corpus, process, part, log) in due {
+            if let Err(error) = self.epochs.note_log(&corpus, process, part, log) {
+                tracing::warn!(%error, %corpus, process, "cannot record the log of passages of a process");
+            }
+        }
+    }
+
     /// Keeps the newest epoch as it is now, without the indexes that it had before.
     pub fn hold_again(&self, epochs: &Arc<Epochs>) {
         let guard = epochs.pin();
@@ -145,14 +185,30 @@ impl Manifests {
     /// # Errors
     ///
     /// It cannot be decoded, or this process does not expect it.
-    pub fn receive(&self, note: &Bytes) -> Result<Bytes, String> {
-        let Note::Released { process, epoch } = decode(note)? else {
-            return Err("process 0 publishes the epochs".to_owned());
-        };
-        let released = self.held.lock().remove(&(process, epoch));
-        // A large part takes a while to drop.
-        drop(tokio::task::spawn_blocking(move || drop(released)));
+    pub fn receive(self: &Arc<Self>, note: &Bytes) -> Result<Bytes, String> {
+        match decode(note)? {
+            Note::Released { process, epoch } => {
+                let released = self.held.lock().remove(&(process, epoch));
+                // A large part takes a while to drop.
+                drop(tokio::task::spawn_blocking(move || drop(released)));
+            }
+            Note::Renewed { process, corpus, versions, log } => {
+                self.renewed.lock().insert((corpus, process), RenewedLog { parts: versions, log });
+                let this = self.clone();
+                drop(tokio::task::spawn_blocking(move || this.note_logs_now()));
+            }
+            Note::Published(_) | Note::Begin(_) => return Err("process 0 publishes the epochs".to_owned()),
+        }
         Ok(Bytes::default())
+    }
+}
+
+/// Tells the first process that this process has written its log of passages anew, with those that all of these versions of
+/// its part have.
+pub(super) fn tell_renewed(peers: &Peers, corpus: &Arc<str>, versions: Vec<u64>, log: u64) {
+    let note = Note::Renewed { process: peers.shape.process, corpus: corpus.clone(), versions, log };
+    if let Ok(note) = encode(&note) {
+        peers.tell_first(Topic::Epochs, note);
     }
 }
 
@@ -192,7 +248,9 @@ impl FollowedEpochs {
         match decode(note)? {
             Note::Published(manifest) => self.adopt(manifest)?,
             Note::Begin(beginning) => (self.begin)(beginning),
-            Note::Released { .. } => return Err("only process 0 keeps epochs for others".to_owned()),
+            Note::Released { .. } | Note::Renewed { .. } => {
+                return Err("only process 0 keeps epochs for others".to_owned());
+            }
         }
         Ok(Bytes::default())
     }

@@ -48,11 +48,13 @@ impl Restriction {
 /// What the first process asks.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Apply all changes before this commit, and keep the result under this version.
-    Prepare { corpus: Arc<str>, commits: u64, version: u64 },
+    /// Apply all changes before this commit, and keep the result under this version. No commit: the source is not read yet.
+    Prepare { corpus: Arc<str>, commits: Option<u64>, version: u64 },
     /// Switch to what a reload has opened: to its feed, with all changes before this commit, and to its indexes. Keep
     /// the result under this version.
-    Switch { corpus: Arc<str>, commits: u64, version: u64 },
+    Switch { corpus: Arc<str>, commits: Option<u64>, version: u64 },
+    /// Serve the stored passages, which must be those of this version of the log, and keep the result under this version.
+    Restore { corpus: Arc<str>, log: u64, version: u64 },
     /// Ask an index of a version.
     Index { corpus: Arc<str>, version: u64, index: String, restriction: Restriction, question: Bytes },
     /// Drop a version.
@@ -70,6 +72,8 @@ pub(crate) struct Prepared {
     pub chunks: usize,
     /// Whether it differs from the part that was prepared before.
     pub changed: bool,
+    /// The version of the log that has its passages.
+    pub log: Option<u64>,
 }
 
 /// Has the other processes prepare their parts of a corpus. Used by the first process.
@@ -95,17 +99,33 @@ impl Lead {
         &self.manifests
     }
 
-    /// Has all changes before this commit applied. The result tells whether a part has changed.
+    /// Has all changes before this commit applied; none if the source is not read yet. The result tells whether a part has
+    /// changed.
     ///
     /// # Errors
     ///
     /// A process could not apply the changes. The same commit may be asked for again.
     pub fn prepare(
         &self,
-        commits: u64,
+        commits: Option<u64>,
     ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
         let (corpus, version) = (self.corpus.clone(), self.peers.next_version());
-        self.ask(version, Request::Prepare { corpus, commits, version })
+        self.ask_all(version, &Request::Prepare { corpus, commits, version })
+    }
+
+    /// Has the stored passages served, which must be those of these versions of the logs, in the order of the processes.
+    ///
+    /// # Errors
+    ///
+    /// A process has no stored passages, or others.
+    pub fn restore(
+        &self,
+        logs: &[u64],
+    ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
+        let version = self.peers.next_version();
+        let requests =
+            logs.iter().map(|log| encode(&Request::Restore { corpus: self.corpus.clone(), log: *log, version }));
+        self.ask(version, requests.collect())
     }
 
     /// Has the other processes switch to what a reload has opened, with all changes before this commit.
@@ -113,9 +133,12 @@ impl Lead {
     /// # Errors
     ///
     /// A process could not switch.
-    pub fn switch(&self, commits: u64) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
+    pub fn switch(
+        &self,
+        commits: Option<u64>,
+    ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
         let (corpus, version) = (self.corpus.clone(), self.peers.next_version());
-        self.ask(version, Request::Switch { corpus, commits, version })
+        self.ask_all(version, &Request::Switch { corpus, commits, version })
     }
 
     /// Whether the cluster is ending, so that nothing can be prepared.
@@ -123,21 +146,31 @@ impl Lead {
         self.peers.is_closing()
     }
 
+    fn ask_all(
+        &self,
+        version: u64,
+        request: &Request,
+    ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
+        let request = encode(request);
+        self.ask(version, self.peers.others().map(|_| request.clone()).collect())
+    }
+
+    /// Asks the other processes, in their order.
     fn ask(
         &self,
         version: u64,
-        request: Request,
+        requests: Vec<Result<Bytes, String>>,
     ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
         let (peers, corpus, own) = (self.peers.clone(), self.corpus.clone(), Some(self.manifests.parts().clone()));
         async move {
-            let (documents, chunks, kept) = (0, 0, Mutex::default());
-            let mut others = OtherShards { peers, corpus, version, own, documents, chunks, kept };
-            let request = encode(&request).map_err(failed)?;
+            let (documents, chunks, kept, logs) = (0, 0, Mutex::default(), Vec::new());
+            let mut others = OtherShards { peers, corpus, version, own, documents, chunks, kept, logs };
             let mut any_changed = false;
-            for prepared in others.peers.ask_all(Topic::Parts, &request).await.map_err(failed)? {
-                let Prepared { documents, chunks, changed } = decode(&prepared).map_err(failed)?;
+            for prepared in others.peers.ask_each(Topic::Parts, requests).await.map_err(failed)? {
+                let Prepared { documents, chunks, changed, log } = decode(&prepared).map_err(failed)?;
                 others.documents += documents;
                 others.chunks += chunks;
+                others.logs.push(log);
                 any_changed |= changed;
             }
             Ok((others, any_changed))
@@ -165,12 +198,19 @@ pub(crate) struct OtherShards {
     pub chunks: usize,
     /// What operators keep with them, by index and key.
     kept: Mutex<Kept>,
+    /// The versions of their logs of passages.
+    logs: Vec<Option<u64>>,
 }
 
 impl OtherShards {
     /// For another process than the first, which keeps the version meanwhile.
     pub fn following(peers: Arc<Peers>, corpus: Arc<str>, version: u64, documents: usize, chunks: usize) -> Self {
-        Self { peers, corpus, version, own: None, documents, chunks, kept: Mutex::default() }
+        Self { peers, corpus, version, own: None, documents, chunks, kept: Mutex::default(), logs: Vec::new() }
+    }
+
+    /// The versions of the logs of passages that have these parts, in the order of the processes.
+    pub fn logs(&self) -> &[Option<u64>] {
+        &self.logs
     }
 
     /// The version.

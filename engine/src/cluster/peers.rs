@@ -256,8 +256,18 @@ impl Peers {
     ///
     /// The first error.
     pub async fn ask_all(&self, topic: Topic, question: &Bytes) -> Result<Vec<Bytes>, String> {
-        let asked = self.others().map(|process| async move {
-            self.ask(process, topic, question.clone()).await.map_err(|error| format!("process {process}: {error}"))
+        self.ask_each(topic, self.others().map(|_| Ok(question.clone())).collect()).await
+    }
+
+    /// The same with a question for each other process, in the order of the processes.
+    ///
+    /// # Errors
+    ///
+    /// The first error, also of a question.
+    pub async fn ask_each(&self, topic: Topic, questions: Vec<Result<Bytes, String>>) -> Result<Vec<Bytes>, String> {
+        let asked = self.others().zip(questions).map(|(process, question)| async move {
+            let answer = self.ask(process, topic, question?).await;
+            answer.map_err(|error| format!("process {process}: {error}"))
         });
         futures::future::join_all(asked).await.into_iter().collect()
     }

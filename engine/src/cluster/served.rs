@@ -1,7 +1,7 @@
 //! What a process serves to the others: its parts of the corpora, at the versions that the first process has numbered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -9,18 +9,22 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::manifest;
 use super::parts::{Prepared, Request};
 use super::peers::Peers;
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{ComponentError, CorpusSnapshot, Elsewhere, IndexDefinition, OperatorError, Prepare};
 use crate::compute::apart_within;
-use crate::corpus::{AddedIndex, CorpusIndexes, Preparations};
+use crate::corpus::{AddedIndex, CorpusIndexes, Preparations, Restore, RestoredPart};
+use crate::state::PASSAGE_LOG;
 use crate::wake::WakeSlot;
 
 /// A request to prepare a part.
 pub(crate) struct Target {
     /// All changes before this commit.
     pub commits: u64,
+    /// Whether the source has been read, so that these are all of its documents.
+    pub is_read: bool,
     /// The version to keep the result under.
     pub version: Option<u64>,
     pub reply: oneshot::Sender<Result<Prepared, String>>,
@@ -61,10 +65,12 @@ impl Targets {
         queue.ended = Some(takes);
     }
 
-    /// Waits until all changes before a commit are applied; the result is kept under the version.
-    pub async fn prepare(&self, commits: u64, version: Option<u64>) -> Result<Prepared, String> {
+    /// Waits until all changes before a commit are applied; the result is kept under the version. No commit: the source is
+    /// not read yet.
+    pub async fn prepare(&self, commits: Option<u64>, version: Option<u64>) -> Result<Prepared, String> {
         let (reply, prepared) = oneshot::channel();
-        let target = Target { commits, version, reply };
+        let (is_read, commits) = (commits.is_some(), commits.unwrap_or_default());
+        let target = Target { commits, is_read, version, reply };
         {
             let mut queue = self.queue.lock();
             match &queue.ended {
@@ -109,6 +115,8 @@ struct ServedCorpus {
     preparations: Preparations,
     /// What a reload switches to.
     coming: Option<ComingPart>,
+    /// The version of the log of stored passages, and what serves them.
+    stored: Option<(u64, Restore)>,
 }
 
 /// What a reload has opened of a corpus.
@@ -145,6 +153,8 @@ pub(crate) struct ServedParts {
     versions: Mutex<Versions>,
     /// The corpora that a reload has prepared for its switch, and how many reloads have been undone.
     switched: Mutex<(Vec<Switched>, u64)>,
+    /// Set with the first corpus.
+    peers: OnceLock<Weak<Peers>>,
 }
 
 impl ServedParts {
@@ -160,8 +170,23 @@ impl ServedParts {
         for (index, preparation) in &*preparations.read() {
             ask_elsewhere(peers, corpus, index, preparation);
         }
-        let served = ServedCorpus { targets, definitions, preparations, coming: None };
+        let _ = self.peers.set(Arc::downgrade(peers));
+        let served = ServedCorpus { targets, definitions, preparations, coming: None, stored: None };
         self.corpora.lock().insert(corpus.clone(), served);
+    }
+
+    /// Takes what serves the stored passages of a corpus, of this version of the log, when the first process asks for it.
+    pub fn may_restore(&self, corpus: &Arc<str>, log: u64, restore: Restore) {
+        if let Some(served) = self.corpora.lock().get_mut(corpus) {
+            served.stored = Some((log, restore));
+        }
+    }
+
+    /// Tells the first process that the log has been written anew, with the passages that all of these versions have.
+    pub fn renewed(&self, corpus: &Arc<str>, versions: &[u64], log: u64) {
+        if let Some(peers) = self.peers.get().and_then(Weak::upgrade) {
+            manifest::tell_renewed(&peers, corpus, versions.to_vec(), log);
+        }
     }
 
     /// Takes what a reload will switch a corpus to.
@@ -252,20 +277,22 @@ impl ServedParts {
     }
 
     /// Prepares the switch of a corpus to what a reload has opened.
-    async fn switch(&self, corpus: &Arc<str>, commits: u64, version: u64) -> Result<Prepared, String> {
-        let (coming, active) = {
+    async fn switch(&self, corpus: &Arc<str>, commits: Option<u64>, version: u64) -> Result<Prepared, String> {
+        let (coming, active, stored) = {
             let mut corpora = self.corpora.lock();
             let served = corpora.get_mut(corpus).ok_or_else(|| unknown(corpus))?;
-            (served.coming.take(), served.targets.clone())
+            (served.coming.take(), served.targets.clone(), served.stored.take())
         };
+        drop_elsewhere(stored);
         let undone = self.switched.lock().1;
         let coming = coming.ok_or_else(|| format!("no reload changes its corpus `{corpus}`"))?;
         let ComingPart { indexes, feed, filled, definitions } = coming;
         let (feed, targets) = feed.map_or((None, active), |(feed, targets)| (Some(feed), targets));
         targets.prepare(commits, None).await?;
         let (published, told) = oneshot::channel();
-        let view = indexes.switch(feed, filled, told).await.map_err(|error| error.to_string())?;
-        let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true };
+        let view = indexes.switch(feed, filled, told, Some(version)).await.map_err(|error| error.to_string())?;
+        let log = view.versions.get(PASSAGE_LOG).copied();
+        let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true, log };
         let mut switched = self.switched.lock();
         if switched.1 != undone {
             return Err("the reload is undone".to_owned());
@@ -279,9 +306,23 @@ impl ServedParts {
     pub async fn answer(&self, message: Bytes) -> Result<Bytes, String> {
         match decode(&message)? {
             Request::Prepare { corpus, commits, version } => {
-                let known = self.corpora.lock().get(&corpus).map(|served| served.targets.clone());
-                let targets = known.ok_or_else(|| unknown(&corpus))?;
+                let known =
+                    self.corpora.lock().get_mut(&corpus).map(|served| (served.targets.clone(), served.stored.take()));
+                let (targets, stored) = known.ok_or_else(|| unknown(&corpus))?;
+                // The first process serves its own without them, or reads the source.
+                drop_elsewhere(stored);
                 encode(&targets.prepare(commits, Some(version)).await?)
+            }
+            Request::Restore { corpus, log, version } => {
+                let stored = self.corpora.lock().get_mut(&corpus).and_then(|served| served.stored.take());
+                let (known, restore) = stored.ok_or("it has no stored passages")?;
+                if known != log {
+                    drop_elsewhere(restore);
+                    return Err("it has stored passages of another epoch".to_owned());
+                }
+                let (reply, restored) = oneshot::channel();
+                restore(Some(RestoredPart { version, reply }));
+                encode(&restored.await.unwrap_or_else(|_| Err("it is ending".to_owned()))?)
             }
             Request::Switch { corpus, commits, version } => encode(&self.switch(&corpus, commits, version).await?),
             Request::Index { corpus, version, index, restriction, question } => {
@@ -313,6 +354,11 @@ impl ServedParts {
             }
         }
     }
+}
+
+/// Drops something on another thread: many passages take a while.
+fn drop_elsewhere<T: Send + 'static>(what: T) {
+    drop(tokio::task::spawn_blocking(move || drop(what)));
 }
 
 fn unknown(corpus: &str) -> String {

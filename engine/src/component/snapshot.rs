@@ -8,6 +8,7 @@ use super::{Aliases, OperatorError, Passages, Permitted};
 use crate::cluster::{OtherParts, OtherShards, Restriction};
 use crate::filter::Filter;
 use crate::record::Turn;
+use crate::state::passage_log_of;
 
 /// A corpus at an epoch.
 #[derive(Clone, Default)]
@@ -31,6 +32,8 @@ impl CorpusSnapshot {
     pub(crate) fn add(&mut self, others: OtherShards) {
         self.documents += others.documents;
         self.chunks += others.chunks;
+        let logs = (1..).zip(others.logs());
+        self.versions.extend(logs.filter_map(|(process, log)| Some((passage_log_of(process), (*log)?))));
         self.others = Some(Arc::new(others));
     }
 

@@ -37,6 +37,9 @@ use crate::wake::WakeSlot;
 /// After it could not be written, the log of passages is not tried again for this long.
 const PAUSE: Duration = Duration::from_secs(60);
 
+/// Versions of a part that are remembered while nothing changes.
+const MOST_VERSIONS: usize = 16;
+
 /// Reports a feed's progress.
 #[derive(Clone)]
 pub(super) struct Report {
@@ -77,6 +80,8 @@ pub(super) enum Job {
         added: Vec<AddedIndex>,
         reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
         published: oneshot::Receiver<bool>,
+        /// The version under which the first process of a cluster keeps the view.
+        version: Option<u64>,
     },
     /// Reply when all earlier jobs are done.
     Barrier(oneshot::Sender<()>),
@@ -94,10 +99,24 @@ pub(super) enum Job {
     Maintain(MaintenanceRequest),
 }
 
+/// The version under which a process keeps the part that it restores for the first process, and the answer.
+pub(crate) struct RestoredPart {
+    /// The version.
+    pub version: u64,
+    /// Gets what is restored.
+    pub reply: oneshot::Sender<Result<Prepared, String>>,
+}
+
+/// Serves stored passages; in another process than the first of a cluster, as a part for the first one.
+pub(crate) type Restore = Box<dyn FnOnce(Option<RestoredPart>) + Send>;
+
 /// Passages that an earlier run has published.
 pub(super) struct Restored {
     pub feed: u64,
     pub passages: Keyed<Arc<Chunk>>,
+    /// The logs that the other processes of a cluster must have.
+    pub others: Vec<u64>,
+    pub part: Option<RestoredPart>,
     pub state: Arc<watch::Sender<CorpusState>>,
     pub stored: Arc<Stored>,
     /// The source, which waits.
@@ -143,6 +162,8 @@ pub(super) struct IndexWriter {
     log_failed: Option<Instant>,
     /// The definitions of the corpus of staged feeds.
     definitions: BTreeMap<u64, Arc<str>>,
+    /// The versions under which the first process of a cluster has the passages that are published here.
+    kept_as: Vec<u64>,
 }
 
 /// A failed publication that will be retried.
@@ -186,6 +207,7 @@ impl IndexWriter {
             log,
             log_failed,
             definitions,
+            kept_as: Vec::new(),
         }
     }
 
@@ -250,7 +272,9 @@ impl IndexWriter {
                 let chunks = self.feeds.entry(self.active).or_default();
                 let _ = reply.send(chunks.all());
             }
-            Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
+            Job::Switch { feed, added, reply, published, version } => {
+                self.switch(feed, added, reply, published, version).await;
+            }
             Job::Barrier(reply) => drop(reply.send(())),
             Job::Restore(restored) => self.restore(restored).await,
             Job::Stage(feed, definition) => {
@@ -282,26 +306,56 @@ impl IndexWriter {
 
     /// Applies changes for the first process, which tries again after an error. Those of a staged feed are only
     /// collected.
-    async fn prepare(&mut self, report: Report, changes: Changes, Target { commits, version, reply }: Target) {
-        let changed = self.whole || !changes.is_empty();
-        let delta = self.feeds.get_mut(&report.feed).map(|chunks| chunks.absorb(changes));
-        if let Some(delta) = delta.filter(|_| report.feed == self.active) {
-            self.numbers.assign(&delta);
-            if changed && let Err(error) = self.publish(delta).await {
-                self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(corpus = %self.corpus, %error, "cannot prepare the epoch");
-                let _ = reply.send(Err(error.to_string()));
-                return;
-            }
+    async fn prepare(&mut self, report: Report, changes: Changes, Target { commits, is_read, version, reply }: Target) {
+        if is_read && self.feeds.contains_key(&report.feed) {
+            self.commits.insert(report.feed, commits);
         }
+        // Stored passages are compared with all documents of the source.
+        let compared = if is_read { self.compare(&report, changes) } else { Err(changes) };
+        let (delta, changed) = match compared {
+            Ok(delta) => {
+                let changed = self.whole || !delta.is_empty();
+                (Some(delta), changed)
+            }
+            Err(changes) => {
+                let changed = self.whole || !changes.is_empty();
+                let delta = self.feeds.get_mut(&report.feed).map(|chunks| chunks.absorb(changes));
+                let delta = delta.filter(|_| report.feed == self.active);
+                delta.iter().for_each(|delta| self.numbers.assign(delta));
+                (delta, changed)
+            }
+        };
+        if let Some(delta) = delta.filter(|_| changed)
+            && let Err(error) = self.publish(delta).await
+        {
+            self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(corpus = %self.corpus, %error, "cannot prepare the epoch");
+            let _ = reply.send(Err(error.to_string()));
+            return;
+        }
+        let (prepared, epoch) = self.kept(version, changed);
+        if is_read {
+            report.tell(commits, epoch);
+        }
+        let _ = reply.send(Ok(prepared));
+    }
+
+    /// Keeps the published part for the first process under a version. Also returns its epoch.
+    fn kept(&mut self, version: Option<u64>, changed: bool) -> (Prepared, u64) {
+        if changed {
+            self.kept_as.clear();
+        }
+        if self.kept_as.len() >= MOST_VERSIONS {
+            self.kept_as.remove(0);
+        }
+        self.kept_as.extend(version);
         let current = self.epochs.current();
         let view = current.corpora.get(&self.corpus).cloned().unwrap_or_default();
-        let (documents, chunks) = (view.documents, view.chunks);
+        let (documents, chunks, log) = (view.documents, view.chunks, self.log.as_ref().and_then(PassageLog::version));
         if let (Parts::Served(served), Some(version)) = (&self.parts, version) {
             served.keep(&self.corpus, version, view);
         }
-        report.tell(commits, current.epoch);
-        let _ = reply.send(Ok(Prepared { documents, chunks, changed }));
+        (Prepared { documents, chunks, changed, log }, current.epoch)
     }
 
     async fn changes(&mut self, report: Report, changes: Changes, commits: u64) {
@@ -309,7 +363,10 @@ impl IndexWriter {
             self.commits.insert(report.feed, commits);
         }
         let changes = match self.compare(&report, changes) {
-            Ok(delta) if delta.is_empty() && !self.whole => return report.tell(commits, self.epochs.current().epoch),
+            // In a cluster, other parts may have changed.
+            Ok(delta) if delta.is_empty() && !self.whole && !matches!(self.parts, Parts::Leading(_)) => {
+                return report.tell(commits, self.epochs.current().epoch);
+            }
             Ok(delta) => return self.publish_changes(report, delta, commits).await,
             Err(changes) => changes,
         };
@@ -328,9 +385,9 @@ impl IndexWriter {
     }
 }
 
-/// The number of commits whose changes a feed has.
-fn committed(commits: &BTreeMap<u64, u64>, feed: u64) -> u64 {
-    commits.get(&feed).copied().unwrap_or(0)
+/// The number of commits whose changes a feed has; `None` until its source is read.
+fn committed(commits: &BTreeMap<u64, u64>, feed: u64) -> Option<u64> {
+    commits.get(&feed).copied()
 }
 
 /// Records the version on disk of a published index.

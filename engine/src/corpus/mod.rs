@@ -39,6 +39,7 @@ use self::cut::cut;
 use self::documents::documents;
 pub use self::index_writer::AddedIndex;
 use self::index_writer::{IndexWriter, Job, MaintenanceRequest, Restored};
+pub(crate) use self::index_writer::{Restore, RestoredPart};
 pub(crate) use self::passage_log::PassageLog;
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
@@ -211,7 +212,8 @@ impl CorpusIndexes {
     }
 
     /// Prepares a switch to another feed and added indexes; returns the resulting view. The switch
-    /// takes effect when `published` receives `true`; until then the corpus does not change.
+    /// takes effect when `published` receives `true`; until then the corpus does not change. In another process than the
+    /// first of a cluster, the view is kept under `version`.
     ///
     /// # Errors
     ///
@@ -221,9 +223,10 @@ impl CorpusIndexes {
         feed: Option<u64>,
         added: Vec<AddedIndex>,
         published: oneshot::Receiver<bool>,
+        version: Option<u64>,
     ) -> Result<CorpusSnapshot, IndexError> {
         let (reply, view) = oneshot::channel();
-        let _ = self.jobs.send(Job::Switch { feed, added, reply, published });
+        let _ = self.jobs.send(Job::Switch { feed, added, reply, published, version });
         view.await.map_err(|_| IndexError::Feed)?
     }
 }
@@ -286,13 +289,21 @@ impl CorpusShared {
         }
     }
 
-    /// Serves passages that an earlier run has published until the source is read. Must be called before the dataflow is
-    /// built.
-    pub(crate) fn begin_with(&mut self, passages: Keyed<Arc<Chunk>>) {
-        self.stored = Stored::waiting();
-        let (state, stored) = (self.state.clone(), self.stored.clone());
-        let restored = Restored { feed: self.feed, passages, state, stored, source: self.source_wake.clone() };
-        let _ = self.jobs.send(Job::Restore(restored));
+    /// What serves passages that an earlier run has published until the source is read. `others` are the logs that the
+    /// other processes of a cluster must have. Must be called before the dataflow is built.
+    pub(crate) fn restoring(&mut self, passages: Keyed<Arc<Chunk>>, others: Vec<u64>) -> Restore {
+        self.stored = Arc::default();
+        let (state, stored, jobs) = (self.state.clone(), self.stored.clone(), self.jobs.clone());
+        let (feed, source) = (self.feed, self.source_wake.clone());
+        Box::new(move |part| {
+            let restored = Restored { feed, passages, others, state, stored, source, part };
+            let _ = jobs.send(Job::Restore(restored));
+        })
+    }
+
+    /// The source waits until the stored passages are served.
+    pub(crate) fn waits_for_stored(&self) {
+        self.stored.wait();
     }
 
     /// The feed ends. If its source is not read, nobody waits for it any more.

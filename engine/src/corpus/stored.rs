@@ -19,9 +19,9 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// The source waits until [`Stored::serve`].
-    pub fn waiting() -> Arc<Self> {
-        Arc::new(Self { waits: AtomicBool::new(true), passages: Mutex::default() })
+    /// Has the source wait until [`Stored::serve`].
+    pub fn wait(&self) {
+        self.waits.store(true, Ordering::Release);
     }
 
     /// Whether the source has to wait.

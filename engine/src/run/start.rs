@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::build::{Former, RuntimeContext, StoredPassages, TurnFeed};
+use super::build::{Former, Published, RuntimeContext, StoredPassages, TurnFeed};
 use super::divided::Waiting;
 use super::ending::IoThreads;
 use super::lacking::warn;
@@ -90,7 +90,7 @@ impl Engine {
         let backup = super::backup::open(&options, state.as_deref(), &plan.name, &metrics)?;
         let parts = Arc::<ServedParts>::default();
         let manifests = peers.as_ref().filter(|_| shape.is_first());
-        let manifests = manifests.map(|peers| Manifests::new(peers.clone(), parts.clone()));
+        let manifests = manifests.map(|peers| Manifests::new(peers.clone(), parts.clone(), published.clone()));
         let context = RuntimeContext {
             options: options.clone(),
             handle: io.handle.clone(),
@@ -229,11 +229,23 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
             passages.filter(|_| indexes.iter().all(|(key, index)| context.has_all(&planned.name, key, &**index)));
         let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, log, context.handle.clone());
         let mut feed = context.feed(number, planned, models, &indexes, true, &is_cancelled)?;
-        passages.into_iter().for_each(|passages| feed.shared.begin_with(passages));
+        let restore =
+            passages.map(|Published { passages, log, others }| (log, feed.shared.restoring(passages, others)));
         if let Some(peers) = &context.peers {
             let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
             let definitions = Arc::new(definitions[&planned.name].clone());
             context.parts.add(peers, &planned.name, targets, definitions, preparations);
+        }
+        match restore {
+            // When the first process says so.
+            Some((log, restore)) if !options.shape().is_first() => {
+                context.parts.may_restore(&planned.name, log, restore)
+            }
+            Some((_, restore)) => {
+                feed.shared.waits_for_stored();
+                restore(None);
+            }
+            None => {}
         }
         pool.tell(&Command::Corpus(Box::new(feed.shared.clone())));
         corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });

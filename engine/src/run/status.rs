@@ -151,7 +151,7 @@ impl Engine {
         let corpora = self.corpora().into_iter().map(|(name, progress, state)| {
             let (state, epoch, error) = match &*state.borrow() {
                 CorpusState::Loading => ("loading", None, None),
-                CorpusState::Stored { epoch } => ("stored", Some(*epoch), None),
+                CorpusState::Stored { epoch } => ("stored", shape.is_first().then_some(*epoch), None),
                 // The other processes of a cluster count their own publications.
                 CorpusState::Ready { epoch, .. } => ("ready", shape.is_first().then_some(*epoch), None),
                 CorpusState::Failed(reason) => ("failed", None, Some(reason.clone())),

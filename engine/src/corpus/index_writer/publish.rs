@@ -66,11 +66,13 @@ impl IndexWriter {
     /// Applies net changes and publishes them in a new epoch. After an error nothing is published, and
     /// the next delta contains all chunks.
     pub(super) async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
-        self.publish_from(delta, false).await
+        self.publish_from(delta, None).await
     }
 
-    /// The same. `is_stored`: an earlier run has published this, and it is in the log of passages.
-    pub(super) async fn publish_from(&mut self, delta: Delta, is_stored: bool) -> Result<u64, IndexError> {
+    /// The same. `stored`: an earlier run has published this, and it is in the logs of passages. Those of the other
+    /// processes of a cluster must have these versions.
+    pub(super) async fn publish_from(&mut self, delta: Delta, stored: Option<Vec<u64>>) -> Result<u64, IndexError> {
+        let is_stored = stored.is_some();
         // Other processes do not have it any more.
         if self.epochs.has_left(&self.corpus) {
             return Ok(self.epochs.current().epoch);
@@ -90,7 +92,10 @@ impl IndexWriter {
         let changed = !delta.is_empty();
         // The other processes prepare their parts meanwhile.
         let others = match &mut self.parts {
-            Parts::Leading(lead) => Some(tokio::spawn(lead.prepare(committed(&self.commits, self.active)))),
+            Parts::Leading(lead) => Some(match stored {
+                Some(logs) => tokio::spawn(lead.restore(&logs)),
+                None => tokio::spawn(lead.prepare(committed(&self.commits, self.active))),
+            }),
             Parts::Whole | Parts::Served(_) => None,
         };
         self.whole = true;
@@ -126,6 +131,7 @@ impl IndexWriter {
         if let Parts::Leading(lead) = &self.parts {
             let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
             manifests.announce(&epochs).await;
+            manifests.note_logs().await;
         }
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);

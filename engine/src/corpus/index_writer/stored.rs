@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::{IndexWriter, PAUSE, Report, Restored};
+use super::{IndexWriter, PAUSE, Report, Restored, RestoredPart};
 use crate::component::{Delta, IndexError};
-use crate::corpus::CorpusState;
 use crate::corpus::chunks::{Changes, Chunks, Numbers};
 use crate::corpus::passage_log::PassageLog;
+use crate::corpus::{CorpusState, Parts};
 use crate::memory::give_back_soon;
 use crate::panics::caught_async;
 use crate::state::PASSAGE_LOG;
@@ -30,6 +30,9 @@ impl IndexWriter {
         self.log = Some(log);
         self.log_failed = written.as_ref().err().map(|_| Instant::now());
         let noted = version.map_or(Ok(()), |version| self.epochs.note_version(&self.corpus, PASSAGE_LOG, version));
+        if let (Parts::Served(served), Some(version)) = (&self.parts, version) {
+            served.renewed(&self.corpus, &self.kept_as, version);
+        }
         for error in [written.err().map(|error| error.to_string()), noted.err().map(|error| error.to_string())] {
             let Some(error) = error else { continue };
             tracing::warn!(corpus = %self.corpus, error,
@@ -39,8 +42,12 @@ impl IndexWriter {
 
     /// Publishes what an earlier run has published. The changes of the feed are compared with it.
     pub(super) async fn restore(&mut self, restored: Restored) {
-        let Restored { feed, passages, state, stored, source } = restored;
+        let Restored { feed, passages, others, part, state, stored, source } = restored;
+        let failed = |part: Option<RestoredPart>, reason: String| {
+            part.into_iter().for_each(|part| drop(part.reply.send(Err(reason.clone()))));
+        };
         if feed != self.active || !self.whole {
+            failed(part, "its source is read already".to_owned());
             return stored.serve(None, &source);
         }
         let begun = Instant::now();
@@ -48,7 +55,7 @@ impl IndexWriter {
         let whole = chunks.whole();
         self.numbers.assign(&whole);
         self.feeds.insert(feed, chunks);
-        let published = caught_async(|| self.publish_from(whole, true)).await;
+        let published = caught_async(|| self.publish_from(whole, Some(others))).await;
         match published.map_err(IndexError::from).flatten() {
             Ok(epoch) => {
                 tracing::info!(corpus = %self.corpus, epoch, took = ?begun.elapsed(),
@@ -63,9 +70,13 @@ impl IndexWriter {
                 });
                 self.stored = Some(stored.clone());
                 stored.serve(Some(passages), &source);
+                if let Some(RestoredPart { version, reply }) = part {
+                    let _ = reply.send(Ok(self.kept(Some(version), true).0));
+                }
             }
             Err(error) => {
                 tracing::warn!(corpus = %self.corpus, %error, "cannot serve the stored passages");
+                failed(part, error.to_string());
                 self.feeds.insert(feed, Chunks::default());
                 self.numbers = Numbers::default();
                 self.whole = true;

@@ -18,6 +18,7 @@ impl IndexWriter {
         added: Vec<AddedIndex>,
         reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
         published: oneshot::Receiver<bool>,
+        version: Option<u64>,
     ) {
         let target = feed.unwrap_or(self.active);
         let mut joining = Vec::new();
@@ -28,6 +29,7 @@ impl IndexWriter {
             // The indexes are up to date now, whether or not the switch takes effect.
             self.passages = passages.clone();
         }
+        self.kept_as.clear();
         let heard = reply.send(view).is_ok();
         if good && heard && published.await.unwrap_or(false) {
             self.slots.append(&mut joining);
@@ -41,6 +43,7 @@ impl IndexWriter {
                 self.numbers = self.feeds.get(&target).map(Numbers::besides).unwrap_or_default();
             }
             self.passages = passages;
+            self.kept_as.extend(version);
             self.settle(self.epochs.current().epoch);
         } else if target != self.active || !good {
             // The indexes were changed for the switch and must be reverted.

@@ -60,7 +60,7 @@ fn what_fails_keeps_nobody_waiting() {
         full.store(false, Ordering::Release);
         let (reply, view) = oneshot::channel();
         let (published, switched) = oneshot::channel();
-        jobs.send(Job::Switch { feed: None, added: Vec::new(), reply, published: switched }).unwrap();
+        jobs.send(Job::Switch { feed: None, added: Vec::new(), reply, published: switched, version: None }).unwrap();
         let view = view.await.unwrap().unwrap();
         assert_eq!((view.chunks, view.indexes.len()), (3, 2));
         epochs.switch(2, Arc::default(), vec![("docs".into(), view)], |_| true).unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::RuntimeContext;
+use crate::cluster::Shape;
 use crate::component::Index;
 use crate::connector::Mode;
 use crate::corpus::PassageLog;
@@ -15,7 +16,17 @@ use crate::state::PASSAGE_LOG;
 /// A log of passages, and the thread that reads it.
 pub(in crate::run) struct StoredPassages(Reading);
 
-type Read = (Option<PassageLog>, Option<Keyed<Arc<Chunk>>>);
+/// What an earlier run has published of a corpus, in this process.
+pub(in crate::run) struct Published {
+    /// The passages.
+    pub passages: Keyed<Arc<Chunk>>,
+    /// The version of this process's log.
+    pub log: u64,
+    /// The versions of the logs of the other processes, which the first process knows.
+    pub others: Vec<u64>,
+}
+
+type Read = (Option<PassageLog>, Option<Published>);
 
 enum Reading {
     Not(PassageLog),
@@ -34,9 +45,11 @@ impl StoredPassages {
 }
 
 /// The definition of a corpus, for its log of passages. Where its documents are may depend on more than the file says, such
-/// as the place of the file.
-pub(in crate::run) fn logged_definition(planned: &PlannedCorpus) -> Arc<str> {
-    format!("{} {}", planned.definition, planned.source.explain()).into()
+/// as the place of the file. A part of a corpus is never taken for the whole, or for another part.
+pub(in crate::run) fn logged_definition(planned: &PlannedCorpus, shape: Shape) -> Arc<str> {
+    let Shape { process, processes, .. } = shape;
+    let part = if processes > 1 { format!(" part {process} of {processes}") } else { String::new() };
+    format!("{} {}{part}", planned.definition, planned.source.explain()).into()
 }
 
 impl RuntimeContext {
@@ -44,9 +57,9 @@ impl RuntimeContext {
     pub fn passage_log(&self, planned: &PlannedCorpus) -> Option<PassageLog> {
         let state = self.state.as_ref()?;
         let directory = state.index_path(&planned.name, PASSAGE_LOG).parent()?.to_owned();
-        let mut log = PassageLog::new(&directory, &logged_definition(planned));
-        // In a cluster, each process has a part. Permissions hold from the first answer on.
-        if self.options.shape().is_cluster() || planned.schema.access.is_some() {
+        let mut log = PassageLog::new(&directory, &logged_definition(planned, self.options.shape()));
+        // Permissions hold from the first answer on.
+        if planned.schema.access.is_some() {
             log.drop_file();
             return None;
         }
@@ -66,13 +79,15 @@ impl RuntimeContext {
     /// does not.
     pub fn stored_passages(&self, planned: &PlannedCorpus) -> Option<StoredPassages> {
         let mut log = self.passage_log(planned)?;
-        let version = self.published.version(&planned.name, PASSAGE_LOG);
-        let Some(version) = version.filter(|_| self.options.corpora == Mode::Follow) else {
+        // The first process of a cluster knows the logs of all, and each of the others its own.
+        let shape = self.options.shape();
+        let logs = self.published.logs(&planned.name, if shape.is_first() { shape.processes } else { 1 });
+        let Some(mut others) = logs.filter(|_| self.options.corpora == Mode::Follow) else {
             return Some(StoredPassages(Reading::Not(log)));
         };
-        let corpus = planned.name.clone();
+        let (corpus, version) = (planned.name.clone(), others.remove(0));
         let read = move || match log.read(version) {
-            Ok(passages) => (Some(log), Some(passages)),
+            Ok(passages) => (Some(log), Some(Published { passages, log: version, others })),
             Err(error) => {
                 tracing::info!(%corpus, %error, "the stored passages cannot be served; the source is read first");
                 (Some(log), None)

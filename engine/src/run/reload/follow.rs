@@ -6,16 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
-use super::switch::{Resumes, close, keep};
-use super::{Built, Coming, Reload, ReloadError, Sinks, TICK};
+use super::sources::{Resumes, end_parts};
+use super::switch::{close, keep};
+use super::{Built, Coming, LOOK, PATIENCE, Reload, ReloadError, Sinks, TICK};
 use crate::cluster::{Bytes, ComingPart, PlanLoader, Topic, decode, encode};
-use crate::connector::Offsets;
 use crate::dead_letter::Onward;
 use crate::panics::caught;
 use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlanFingerprint};
@@ -23,11 +23,6 @@ use crate::run::lacking::Loaded;
 use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError};
 use crate::turns::Generation;
-
-/// How long another process waits for its file to become that of the first process, and for a checkpoint that fails.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The interval between looks at the file, and between attempts to write the checkpoint.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// A step of a reload, in another process than the first.
 #[derive(Debug, Serialize, Deserialize)]
@@ -186,43 +181,6 @@ impl Reload<'_> {
         self.end(begun)?.iter().map(|lacking| decode(lacking).map_err(failed)).collect()
     }
 
-    /// Waits until the other processes have ended their parts of sources. If one fails, the run ends, and a restart goes on:
-    /// it does not know where the source was left.
-    pub(super) fn all_have_ended(&self, begun: Done) -> Result<BTreeMap<Arc<str>, Offsets>, ReloadError> {
-        let ended = self.all_ends(begun).and_then(|ended| {
-            let mut lows: BTreeMap<Arc<str>, Offsets> = BTreeMap::new();
-            for of_process in ended {
-                let of_process = serde_json::from_slice(&of_process.0);
-                let of_process: BTreeMap<Arc<str>, Offsets> =
-                    of_process.map_err(|error| ReloadError::Elsewhere { reason: error.to_string() })?;
-                for (source, offsets) in of_process {
-                    lows.entry(source).or_default().extend(offsets);
-                }
-            }
-            Ok(lows)
-        });
-        ended.inspect_err(|error| {
-            if let ReloadError::Elsewhere { reason } = error {
-                self.context.errors.lock().push(RunError::Reload { reason: reason.clone() });
-                self.context.pool.abort();
-            }
-        })
-    }
-
-    /// Waits until the other processes have done a step that cannot be undone.
-    fn all_ends(&self, begun: Done) -> Result<Vec<Bytes>, ReloadError> {
-        let Some(asked) = begun else { return Ok(Vec::new()) };
-        while !asked.is_finished() {
-            if self.context.pool.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
-                asked.abort();
-                return Err(ReloadError::GivenUp);
-            }
-            std::thread::park_timeout(TICK);
-        }
-        let failed = |reason| ReloadError::Elsewhere { reason };
-        self.context.handle.block_on(asked).map_err(|_| ReloadError::GivenUp)?.map_err(failed)
-    }
-
     /// Checks that the other processes do without the same optional models.
     pub(super) fn all_lack(&self, own: &Generation, others: &[BTreeSet<String>]) -> Result<(), ReloadError> {
         let own = lacking(own);
@@ -331,37 +289,6 @@ fn undo(inner: &Arc<Inner>, following: Option<Following>) {
     Reload { coming, generation, ..Reload::new(inner, &|| true) }.undo();
 }
 
-/// Ends this process's parts of these sources. Returns the offsets up to which everything is applied.
-fn end_parts(inner: &Inner, ids: &[Arc<str>], give_up: &dyn Fn() -> bool) -> Result<Bytes, String> {
-    let handles: Vec<_> = {
-        let mut running = inner.running.lock();
-        let going = running.sources.iter_mut().filter(|(id, feed)| ids.contains(id) && feed.source.is_some());
-        going.map(|(_, feed)| feed.end()).collect()
-    };
-    let mut lows = BTreeMap::new();
-    for handle in &handles {
-        while !handle.ended.load(Ordering::Acquire) {
-            let is_stopping = inner.context.shared.stopping.load(Ordering::Acquire);
-            if is_stopping || give_up() || inner.context.pool.is_aborted() {
-                return Err("it is ending".to_owned());
-            }
-            std::thread::park_timeout(TICK);
-        }
-        lows.insert(handle.id.clone(), handle.tracker.low().map(|(offsets, _)| offsets).unwrap_or_default());
-    }
-    // The next process that reads a partition finds its conversations as they are now.
-    let until = Instant::now() + PATIENCE;
-    while !handles.is_empty()
-        && let Err(error) = inner.checkpoint()
-    {
-        if Instant::now() >= until || inner.context.pool.is_aborted() {
-            return Err(error.to_string());
-        }
-        std::thread::park_timeout(LOOK);
-    }
-    serde_json::to_vec(&lows).map(Bytes).map_err(|error| error.to_string())
-}
-
 impl Following {
     fn open(
         inner: &Arc<Inner>,
@@ -412,7 +339,7 @@ impl Following {
         for coming in &self.coming {
             if let (Some(feed), Some(&commits)) = (&coming.feed, commits.get(&coming.name)) {
                 let targets = feed.shared.targets().clone();
-                let collected = inner.context.handle.spawn(async move { targets.prepare(commits, None).await });
+                let collected = inner.context.handle.spawn(async move { targets.prepare(Some(commits), None).await });
                 while !collected.is_finished() {
                     reload.going_on().map_err(|error| error.to_string())?;
                     std::thread::park_timeout(TICK);

@@ -9,6 +9,7 @@
 
 pub(super) mod follow;
 mod prepare;
+mod sources;
 mod switch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,11 @@ use crate::turns::Generation;
 
 /// The polling interval.
 const TICK: Duration = Duration::from_millis(2);
+/// How long a process waits for its file to become that of the first one, and for a checkpoint that fails. After this long,
+/// sinks that delay a reload are logged.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The interval between looks at the file, and between attempts to write a checkpoint.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Why a reload failed; the previous plan keeps running.
 #[derive(Debug, thiserror::Error)]

@@ -184,7 +184,7 @@ impl Reload<'_> {
             let added = wanted.keys().filter(|key| !had.contains(*key)).cloned().collect();
             let mut coming = Coming { name, indexes, fresh, feed: None, opened, added, filled: Vec::new(), keys };
             if changed {
-                coming.indexes.stage(number, &logged_definition(planned));
+                coming.indexes.stage(number, &logged_definition(planned, self.context.options.shape()));
                 let feed = self.context.feed(number, planned, models, &coming.indexes, false, &|| self.is_cancelled());
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
                 if let Some(peers) = self.context.peers.as_ref().filter(|_| fresh) {

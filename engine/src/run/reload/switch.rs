@@ -1,38 +1,22 @@
 //! The switch: drains removed sources, publishes one epoch with the new plan, and releases the
 //! components of older plans when their turns are done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
 use super::follow::{Keys, Step};
+use super::sources::Resumes;
 use super::{Built, Reload, ReloadError, Sinks, TICK};
 use crate::cluster::{Topic, encode};
 use crate::component::BuildError;
 use crate::component::CorpusSnapshot;
-use crate::connector::{Offsets, TurnSource};
-use crate::plan::{ChangeKind, Divided, NodeKind, Plan, PlanDiff, PlanFingerprint, PlannedNode};
-use crate::run::build::{Feed, Manual, TurnFeed};
-use crate::run::divided::{Reading, Waiting};
+use crate::plan::{ChangeKind, NodeKind, Plan, PlanDiff, PlanFingerprint};
+use crate::run::build::Feed;
 use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
-use crate::sinks::SinkStatus;
-
-/// After this time, a reload logs the sinks that delay it.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Where new and changed sources begin.
-#[derive(Default)]
-pub(super) struct Resumes {
-    /// The offsets after which they resume.
-    pub offsets: BTreeMap<Arc<str>, Offsets>,
-    /// How those are read that all processes of a cluster read together.
-    pub readings: BTreeMap<Arc<str>, Reading>,
-}
 
 impl Reload<'_> {
     /// Records the positions in files that sinks no longer use.
@@ -49,56 +33,6 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Ends removed and changed sources: no turn may start that only the old plan can answer. Returns the offsets up to
-    /// which the other processes have applied everything.
-    fn end_sources(&self, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Offsets>, ReloadError> {
-        self.end_manual(diff);
-        let goes = |id: &&Arc<str>| !PlanDiff::keeps(&diff.nodes, id);
-        let going: Vec<Arc<str>> = self.inner.running.lock().sources.keys().filter(goes).cloned().collect();
-        if going.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let begun = self.begin(&Step::EndSources(going))?;
-        let handles: Vec<_> = {
-            let mut running = self.inner.running.lock();
-            let going = running.sources.iter_mut().filter(|(id, _)| goes(id));
-            going.map(|(_, feed)| (feed.end(), feed.queue.clone())).collect()
-        };
-        // The ended sources can only be started again, so from here on only the end of the run
-        // cancels the reload.
-        let mut told = Instant::now();
-        for (handle, queue) in handles {
-            while !handle.ended.load(Ordering::Acquire) {
-                let failing = || self.context.shared.durable.sinks().into_iter().map(|sink| sink.status());
-                if told.elapsed() > PATIENCE {
-                    told = Instant::now();
-                    for SinkStatus { id, pending, fault, .. } in failing().filter(|status| status.fault.is_some()) {
-                        tracing::warn!(source = %handle.id, sink = %id, pending, fault = fault.unwrap_or_default(),
-                            "the reload waits for turns of the old source, whose answers the sink does not accept");
-                    }
-                }
-                if self.context.pool.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
-                    return Err(ReloadError::GivenUp);
-                }
-                std::thread::park_timeout(TICK);
-            }
-            let is_removed = matches!(diff.nodes.get(&handle.id), Some(ChangeKind::Removed) | None);
-            let waiting = queue.filter(|_| is_removed).and_then(|queue| queue.waiting().ok()).unwrap_or_default();
-            if waiting > 0 {
-                tracing::warn!(source = %handle.id, waiting,
-                    "the removed source has turns: those without an answer wait until it is added again");
-            }
-        }
-        self.all_have_ended(begun)
-    }
-
-    /// Ends the source that the program fills, if the new plan does not have it.
-    pub(super) fn end_manual(&self, diff: &PlanDiff) {
-        // Dropping the sender ends its source.
-        let mut running = self.inner.running.lock();
-        running.manual.take_if(|manual| !PlanDiff::keeps(&diff.nodes, &manual.source));
-    }
-
     /// Publishes the changes of all corpora in one epoch.
     fn publish(&mut self, generation: u64, plan: &Plan) -> Result<(), ReloadError> {
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
@@ -112,7 +46,7 @@ impl Reload<'_> {
                 continue;
             }
             let (published, told) = oneshot::channel();
-            match self.context.handle.block_on(coming.indexes.switch(feed, filled, told)) {
+            match self.context.handle.block_on(coming.indexes.switch(feed, filled, told, None)) {
                 Ok(view) => {
                     views.push((coming.name.clone(), view));
                     waiting.push(published);
@@ -263,110 +197,6 @@ impl Reload<'_> {
         self.context.shared.durable.keep_sources(|source| running.sources.contains_key(source));
         drop(running);
         self.clean_up(generation.number, ended);
-    }
-
-    fn source_has_ended(&self, id: &str) -> bool {
-        let running = self.inner.running.lock();
-        running.sources.get(id).is_some_and(|feed| feed.handle.ended.load(Ordering::Acquire))
-    }
-
-    /// The checkpointed offsets of new and changed sources.
-    fn checkpoints(&self, plan: &Plan, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Offsets>, RunError> {
-        let mut known = BTreeMap::new();
-        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_))) {
-            if !PlanDiff::keeps(&diff.nodes, &node.id)
-                && let Some(checkpoint) = self.context.shared.durable.checkpoint(&node.id)?
-            {
-                known.insert(node.id.clone(), checkpoint.offsets);
-            }
-        }
-        Ok(known)
-    }
-
-    /// The offsets after which new and changed sources resume; `known` contains those of checkpoints.
-    fn resumes(
-        &self,
-        plan: &Plan,
-        diff: &PlanDiff,
-        mut known: BTreeMap<Arc<str>, Offsets>,
-        mut others: BTreeMap<Arc<str>, Offsets>,
-    ) -> Resumes {
-        let durable = &self.context.shared.durable;
-        if let Err(error) = durable.commit(self.context.shared.epochs.current().epoch) {
-            tracing::warn!(%error, "cannot write a checkpoint before sources change");
-        }
-        let running = self.inner.running.lock();
-        let (mut resumes, divided) = (Resumes::default(), Divided::of(plan).sources);
-        for node in &plan.nodes {
-            let NodeKind::Source(config) = &node.kind else { continue };
-            if PlanDiff::keeps(&diff.nodes, &node.id) {
-                continue;
-            }
-            // A source resumes where its predecessor of the same name has answered.
-            let before = running.sources.get(&node.id).map(|feed| &feed.handle);
-            let low = before.and_then(|handle| handle.tracker.low()).map(|(offsets, _)| offsets);
-            let known = known.remove(&node.id);
-            let resume = match before.is_some_and(|handle| handle.divided) {
-                false => low.or(known),
-                // Each process knows its own partitions.
-                true => [known, low, others.remove(&node.id)].into_iter().flatten().reduce(|mut all, part| {
-                    all.extend(part);
-                    all
-                }),
-            };
-            match &resume {
-                Some(offsets) => drop(resumes.offsets.insert(node.id.clone(), offsets.clone())),
-                None => {
-                    if let Err(error) = durable.forget(&node.id) {
-                        tracing::warn!(%error, source = %node.id, "cannot delete the state of a source");
-                    }
-                }
-            }
-            if divided.contains(&node.id) && self.context.options.sources.reads(&**config) {
-                let reading = Reading::new(self.context, resume.unwrap_or_default());
-                resumes.readings.insert(node.id.clone(), reading);
-            }
-        }
-        resumes
-    }
-
-    /// Starts a new or changed source after its answered records.
-    fn start_source(
-        &self,
-        plan: &Plan,
-        node: &PlannedNode,
-        resumes: &mut Resumes,
-        source: Option<Box<dyn TurnSource>>,
-    ) -> Result<(TurnFeed, Option<Manual>), RunError> {
-        let durable = &self.context.shared.durable;
-        let divided = Divided::of(plan).sources.contains(&node.id);
-        let (handle, to) = self.context.source(node, divided);
-        let resume = resumes.offsets.remove(&node.id).unwrap_or_default();
-        let own = self.context.share(divided).of(&resume);
-        if !own.is_empty() {
-            // All earlier records of a running source are answered, so new answers come after the
-            // sinks' current positions. For a source of an earlier process, the checkpoint says so.
-            handle.tracker.resume(own, durable.marks());
-        }
-        let waits = divided && !self.context.options.shape().is_first();
-        if source.is_some() || !durable.is_kept() && !waits {
-            durable.add_source(&handle.tracker);
-        }
-        self.context.shared.sources.lock().push(handle.clone());
-        self.context.pool.hold();
-        self.context.pool.tell(&Command::Source(handle.clone()));
-        if waits {
-            let feed = TurnFeed { handle: handle.clone(), source: None, queue: None };
-            let NodeKind::Source(config) = &node.kind else { return Ok((feed, None)) };
-            let source = self.context.turn_source(&node.id, &**config, true, &|| false)?;
-            self.inner.waiting.lock().push(Waiting::new(handle, to, source));
-            return Ok((feed, None));
-        }
-        let mode = self.context.options.turns;
-        match source {
-            Some(source) => Ok((self.context.read(handle, source, to, resume, mode)?, None)),
-            None => Ok((TurnFeed { handle, source: None, queue: None }, Some(to))),
-        }
     }
 
     /// Releases the components of older plans when they have no turns in flight.

@@ -271,6 +271,9 @@ struct Find {
 }
 
 impl OperatorConfig for Find {
+    fn asks_other_parts(&self) -> bool {
+        true
+    }
     fn corpus(&self) -> Option<&CorpusRef> {
         Some(&self.corpus)
     }

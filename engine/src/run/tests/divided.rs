@@ -1,7 +1,6 @@
 //! Tests of sources that the processes of a cluster read together. All processes are engines of this process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
 use std::sync::LazyLock;
 
 use futures::FutureExt;
@@ -9,8 +8,9 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
+use super::members::Members;
 use super::*;
-use crate::cluster::{ClusterOptions, Share};
+use crate::cluster::Share;
 use crate::component::*;
 use crate::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Offsets, Recovered, Search, SinkPosition,
@@ -254,71 +254,22 @@ fn assert_taken(name: &str, expected: &BTreeSet<(String, u64, String)>) {
     assert_eq!(taken.len(), expected.len(), "some are there twice: {taken:#?}");
 }
 
-/// The engines of a cluster.
-struct Cluster {
-    engines: Vec<Engine>,
-    /// The pipeline's file, as the other processes read it for a reload.
-    file: Arc<Mutex<String>>,
+/// A cluster that reads turns.
+fn start(text: &str, state: &Path, processes: usize, turns: Mode) -> Members {
+    Members::start(planned, text, processes, |process| {
+        // The mode of the others is that of the first.
+        let turns = if process == 0 { turns } else { Mode::Follow };
+        let state = Some(state.join(process.to_string()));
+        Options { turns, state, workers: 2, ..Options::default() }
+    })
 }
 
-impl Cluster {
-    fn start(text: &str, state: &Path, processes: usize, turns: Mode) -> Self {
-        let listeners: Vec<_> = (0..processes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let hosts: Vec<String> = listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
-        drop(listeners);
-        let file = Arc::new(Mutex::new(text.to_owned()));
-        let options = |process: usize| {
-            let file = file.clone();
-            let cluster = (processes > 1).then(|| ClusterOptions {
-                process,
-                hosts: hosts.clone(),
-                secret: None,
-                patience: PATIENCE,
-                on_lost: Arc::new(|lost| eprintln!("{lost}")),
-                load: Arc::new(move || Ok(planned(&file.lock()))),
-            });
-            // The mode of the others is that of the first.
-            let turns = if process == 0 { turns } else { Mode::Follow };
-            let state = Some(state.join(process.to_string()));
-            Options { turns, state, cluster, workers: 2, ..Options::default() }
-        };
-        let engines = std::thread::scope(|scope| {
-            let start = |process: usize| {
-                let options = options(process);
-                scope.spawn(move || Engine::start(planned(text), options).unwrap())
-            };
-            let starting: Vec<_> = (0..processes).map(start).collect();
-            starting.into_iter().map(|starting| starting.join().unwrap()).collect()
-        });
-        Self { engines, file }
-    }
-
-    fn reload(&self, text: &str) {
-        text.clone_into(&mut self.file.lock());
-        self.engines[0].reload(planned(text), &|| false).unwrap();
-    }
-
-    /// Waits until the sink has this number of answers.
-    fn wait_for(&self, name: &str, count: usize) {
-        until("the answers", || {
-            self.engines.iter().for_each(|engine| engine.check().unwrap());
-            taken(name).len() >= count
-        });
-    }
-
-    /// Waits for the end.
-    fn end(self) {
-        until("the end", || self.engines.iter().all(Engine::has_ended));
-        std::thread::scope(|scope| {
-            let joining: Vec<_> = self.engines.into_iter().map(|engine| scope.spawn(|| engine.join())).collect();
-            joining.into_iter().for_each(|joining| joining.join().unwrap().unwrap());
-        });
-    }
-
-    fn stop(self) {
-        self.engines[0].stop();
-        self.end();
-    }
+/// Waits until the sink has this number of answers.
+fn wait_for(cluster: &Members, name: &str, count: usize) {
+    until("the answers", || {
+        cluster.check();
+        taken(name).len() >= count
+    });
 }
 
 /// The processes that have read lines of each partition of a log.
@@ -337,12 +288,12 @@ fn all_processes_read_and_another_number_goes_on_where_they_were() {
     say(name, 4, 0..12, 1..=1);
     for processes in [2, 3, 1, 4] {
         READ.lock().remove(name);
-        let cluster = Cluster::start(&text(name, "", ""), state.path(), processes, Mode::Follow);
+        let cluster = start(&text(name, "", ""), state.path(), processes, Mode::Follow);
         turns += 1;
-        cluster.wait_for(name, 12 * turns as usize);
+        wait_for(&cluster, name, 12 * turns as usize);
         say(name, 4, 0..12, turns + 1..=turns + 1);
         turns += 1;
-        cluster.wait_for(name, 12 * turns as usize);
+        wait_for(&cluster, name, 12 * turns as usize);
         // The last turns may not be in a checkpoint yet; a stop writes it.
         cluster.stop();
         let all: BTreeSet<String> = readers(name).into_values().flatten().collect();
@@ -360,7 +311,7 @@ fn a_run_of_existing_turns_ends_in_all_processes() {
     say(name, 3, 0..9, 1..=20);
     LOGS.lock().get_mut(name).unwrap()[1].push("{no turn".to_owned());
     say(name, 3, 9..11, 1..=1);
-    Cluster::start(&text(name, "", ""), state.path(), 3, Mode::Once).end();
+    start(&text(name, "", ""), state.path(), 3, Mode::Once).end();
     let mut all = expected(0..9, 1..=20);
     all.extend(expected(9..11, 1..=1));
     assert_taken(name, &all);
@@ -375,7 +326,7 @@ fn a_reload_ends_and_begins_the_sources_of_all_processes() {
     let with_owned = format!("\"more\": Taking(input: \"query\", name: \"{owned}\", owned: true),");
     let other_source = text(name, "", "").replace("Log(", "Log(_version: 1, ");
     say(name, 4, 0..0, 1..=1);
-    let cluster = Cluster::start(&text(name, "", ""), state.path(), 3, Mode::Follow);
+    let cluster = start(&text(name, "", ""), state.path(), 3, Mode::Follow);
     let mut turn = 0;
     let added = "reload added";
     let with_added = format!(
@@ -397,11 +348,11 @@ fn a_reload_ends_and_begins_the_sources_of_all_processes() {
         READ.lock().remove(name);
         turn += 1;
         say(name, 4, 0..8, turn..=turn);
-        cluster.wait_for(name, 8 * turn as usize);
+        wait_for(&cluster, name, 8 * turn as usize);
         let all: BTreeSet<String> = readers(name).into_values().flatten().collect();
         assert_eq!(all.len(), if text.contains("owned") { 1 } else { 3 });
     }
-    cluster.wait_for(added, 18);
+    wait_for(&cluster, added, 18);
     cluster.stop();
     assert_taken(name, &expected(0..8, 1..=turn));
     assert_taken(added, &expected(0..6, 1..=3));

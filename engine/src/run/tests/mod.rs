@@ -5,10 +5,12 @@ mod backlog;
 mod backup;
 mod catalog;
 mod divided;
+mod members;
 mod panics;
 mod sinks;
 mod slots;
 mod stored;
+mod stored_parts;
 
 use std::path::Path;
 use std::sync::Arc;

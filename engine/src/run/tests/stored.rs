@@ -69,7 +69,7 @@ fn stop(engine: Engine) {
 }
 
 /// The epoch in which a question of a caller is answered.
-fn asked(engine: &Engine) -> u64 {
+pub(super) fn asked(engine: &Engine) -> u64 {
     let mut events = engine.ask(AskRequest::new("anything"));
     futures::executor::block_on(async {
         let mut epoch = None;
@@ -84,7 +84,7 @@ fn asked(engine: &Engine) -> u64 {
     })
 }
 
-fn state_of(engine: &Engine) -> CorpusState {
+pub(super) fn state_of(engine: &Engine) -> CorpusState {
     engine.corpora().pop().unwrap().2.borrow().clone()
 }
 
