@@ -115,18 +115,18 @@ impl Epochs {
     }
 
     /// Records the version of another process's log of passages, which it has written anew, if the current epoch has this
-    /// version of the corpus's parts.
+    /// version of the corpus's parts. Returns whether it has.
     ///
     /// # Errors
     ///
     /// `epoch.json` cannot be written.
-    pub(crate) fn note_log(&self, corpus: &Arc<str>, process: usize, part: u64, log: u64) -> Result<(), IndexError> {
+    pub(crate) fn note_log(&self, corpus: &Arc<str>, process: usize, part: u64, log: u64) -> Result<bool, IndexError> {
         let _one = self.changing.lock();
         let (epoch, mut versions) = {
             let state = self.state.lock();
             let others = state.current.corpora.get(corpus).and_then(|view| view.others.as_ref());
             if others.is_none_or(|others| others.version() != part) {
-                return Ok(());
+                return Ok(false);
             }
             (state.current.epoch, state.versions.clone())
         };
@@ -135,7 +135,7 @@ impl Epochs {
             write_epoch(directory, epoch, versions.clone())?;
         }
         self.state.lock().versions = versions;
-        Ok(())
+        Ok(true)
     }
 
     /// Records the new on-disk version of an index after its maintenance.

@@ -147,20 +147,30 @@ impl Manifests {
 
     fn note_logs_now(&self) {
         let current = self.epochs.current();
-        let mut due = Vec::new();
-        self.renewed.lock().retain(|(corpus, process), RenewedLog { parts, log }| {
-            let current =
-                current.corpora.get(corpus).and_then(|view| view.others.as_ref()).map(|others| others.version());
-            let found = current.filter(|current| parts.contains(current));
-            due.extend(found.map(|part| (corpus.clone(), *process, part, *log)));
-            // One that is not published yet may be.
-            found.is_none() && current.is_none_or(|current| parts.iter().any(|part| *part > current))
-        });
-        for (corpus, process, part, log) in due {
-            if let Err(error) = self.epochs.note_log(&corpus, process, part, log) {
-                tracing::warn!(%error, %corpus, process, "cannot record the log of passages of a process");
+        let current = |corpus: &str| Some(current.corpora.get(corpus)?.others.as_ref()?.version());
+        let due: Vec<_> = {
+            let renewed = self.renewed.lock();
+            let is_due = |of: &(Arc<str>, usize), renewed: &RenewedLog| {
+                let part = current(&of.0).filter(|part| renewed.parts.contains(part))?;
+                Some((of.clone(), part, renewed.log))
+            };
+            renewed.iter().filter_map(|(of, renewed)| is_due(of, renewed)).collect()
+        };
+        let mut noted = Vec::new();
+        for ((corpus, process), part, log) in due {
+            match self.epochs.note_log(&corpus, process, part, log) {
+                Ok(is_noted) => noted.extend(is_noted.then_some((corpus, process, log))),
+                Err(error) => {
+                    tracing::warn!(%error, %corpus, process, "cannot record the log of passages of a process")
+                }
             }
         }
+        self.renewed.lock().retain(|(corpus, process), RenewedLog { parts, log }| {
+            let is_noted = noted.iter().any(|(of, by, known)| of == corpus && by == process && known == log);
+            // It may have been noted for an epoch that is followed by another one with the same part.
+            let newest = parts.iter().max();
+            newest > current(corpus).as_ref() || (!is_noted && newest == current(corpus).as_ref())
+        });
     }
 
     /// Keeps the newest epoch as it is now, without the indexes that it had before.

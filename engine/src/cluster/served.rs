@@ -115,8 +115,8 @@ struct ServedCorpus {
     preparations: Preparations,
     /// What a reload switches to.
     coming: Option<ComingPart>,
-    /// The version of the log of stored passages, and what serves them.
-    stored: Option<(u64, Restore)>,
+    /// What serves the stored passages.
+    stored: Option<Restore>,
 }
 
 /// What a reload has opened of a corpus.
@@ -175,10 +175,10 @@ impl ServedParts {
         self.corpora.lock().insert(corpus.clone(), served);
     }
 
-    /// Takes what serves the stored passages of a corpus, of this version of the log, when the first process asks for it.
-    pub fn may_restore(&self, corpus: &Arc<str>, log: u64, restore: Restore) {
+    /// Takes what serves the stored passages of a corpus when the first process asks for it.
+    pub fn may_restore(&self, corpus: &Arc<str>, restore: Restore) {
         if let Some(served) = self.corpora.lock().get_mut(corpus) {
-            served.stored = Some((log, restore));
+            served.stored = Some(restore);
         }
     }
 
@@ -224,7 +224,12 @@ impl ServedParts {
 
     /// Serves only these corpora. Their earlier versions stay until they are released.
     pub fn retain(&self, is_kept: impl Fn(&str) -> bool) {
-        self.corpora.lock().retain(|name, _| is_kept(name));
+        let gone: Vec<ServedCorpus> = {
+            let mut corpora = self.corpora.lock();
+            corpora.extract_if(|name, _| !is_kept(name)).map(|(_, served)| served).collect()
+        };
+        // Not while workers may wait for the lock.
+        drop(gone);
     }
 
     /// Keeps a version of this process's part of a corpus until the first process releases it.
@@ -315,13 +320,9 @@ impl ServedParts {
             }
             Request::Restore { corpus, log, version } => {
                 let stored = self.corpora.lock().get_mut(&corpus).and_then(|served| served.stored.take());
-                let (known, restore) = stored.ok_or("it has no stored passages")?;
-                if known != log {
-                    drop_elsewhere(restore);
-                    return Err("it has stored passages of another epoch".to_owned());
-                }
+                let restore = stored.ok_or("it has no stored passages")?;
                 let (reply, restored) = oneshot::channel();
-                restore(Some(RestoredPart { version, reply }));
+                restore(Some(RestoredPart { version, log, reply }));
                 encode(&restored.await.unwrap_or_else(|_| Err("it is ending".to_owned()))?)
             }
             Request::Switch { corpus, commits, version } => encode(&self.switch(&corpus, commits, version).await?),

@@ -37,9 +37,6 @@ use crate::wake::WakeSlot;
 /// After it could not be written, the log of passages is not tried again for this long.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Versions of a part that are remembered while nothing changes.
-const MOST_VERSIONS: usize = 16;
-
 /// Reports a feed's progress.
 #[derive(Clone)]
 pub(super) struct Report {
@@ -103,6 +100,8 @@ pub(super) enum Job {
 pub(crate) struct RestoredPart {
     /// The version.
     pub version: u64,
+    /// The version of the log that has the passages.
+    pub log: u64,
     /// Gets what is restored.
     pub reply: oneshot::Sender<Result<Prepared, String>>,
 }
@@ -333,7 +332,8 @@ impl IndexWriter {
             let _ = reply.send(Err(error.to_string()));
             return;
         }
-        let (prepared, epoch) = self.kept(version, changed);
+        let (prepared, epoch) = self.kept(version, changed && report.feed == self.active);
+        let prepared = Prepared { changed, ..prepared };
         if is_read {
             report.tell(commits, epoch);
         }
@@ -345,15 +345,14 @@ impl IndexWriter {
         if changed {
             self.kept_as.clear();
         }
-        if self.kept_as.len() >= MOST_VERSIONS {
-            self.kept_as.remove(0);
-        }
-        self.kept_as.extend(version);
         let current = self.epochs.current();
         let view = current.corpora.get(&self.corpus).cloned().unwrap_or_default();
         let (documents, chunks, log) = (view.documents, view.chunks, self.log.as_ref().and_then(PassageLog::version));
         if let (Parts::Served(served), Some(version)) = (&self.parts, version) {
             served.keep(&self.corpus, version, view);
+            self.kept_as.push(version);
+            // The others are released.
+            self.kept_as.retain(|version| served.version(&self.corpus, *version).is_some());
         }
         (Prepared { documents, chunks, changed, log }, current.epoch)
     }

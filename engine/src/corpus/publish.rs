@@ -42,7 +42,8 @@ impl Drop for Part {
         let changes = Mutex::new(before(&mut self.changes, u64::MAX));
         let (jobs, report) = (self.jobs.clone(), self.report.clone());
         self.targets.end(Box::new(move |target| {
-            let changes = std::mem::take(&mut *changes.lock());
+            // Before the source is read, nothing has changed.
+            let changes = if target.is_read { std::mem::take(&mut *changes.lock()) } else { Changes::new() };
             if let Some(jobs) = jobs.upgrade() {
                 let _ = jobs.send(Job::Prepare(report.clone(), changes, target));
             }

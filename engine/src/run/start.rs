@@ -229,8 +229,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
             passages.filter(|_| indexes.iter().all(|(key, index)| context.has_all(&planned.name, key, &**index)));
         let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, log, context.handle.clone());
         let mut feed = context.feed(number, planned, models, &indexes, true, &is_cancelled)?;
-        let restore =
-            passages.map(|Published { passages, log, others }| (log, feed.shared.restoring(passages, others)));
+        let restore = passages.map(|Published { passages, others }| feed.shared.restoring(passages, others));
         if let Some(peers) = &context.peers {
             let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
             let definitions = Arc::new(definitions[&planned.name].clone());
@@ -238,10 +237,8 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
         }
         match restore {
             // When the first process says so.
-            Some((log, restore)) if !options.shape().is_first() => {
-                context.parts.may_restore(&planned.name, log, restore)
-            }
-            Some((_, restore)) => {
+            Some(restore) if !options.shape().is_first() => context.parts.may_restore(&planned.name, restore),
+            Some(restore) => {
                 feed.shared.waits_for_stored();
                 restore(None);
             }

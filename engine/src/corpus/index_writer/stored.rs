@@ -1,5 +1,6 @@
 //! What an earlier run has published: it is served until the source is read, and logged for the next start.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{IndexWriter, PAUSE, Report, Restored, RestoredPart};
@@ -7,6 +8,8 @@ use crate::component::{Delta, IndexError};
 use crate::corpus::chunks::{Changes, Chunks, Numbers};
 use crate::corpus::passage_log::PassageLog;
 use crate::corpus::{CorpusState, Parts};
+use crate::document::Chunk;
+use crate::keyed::Keyed;
 use crate::memory::give_back_soon;
 use crate::panics::caught_async;
 use crate::state::PASSAGE_LOG;
@@ -51,6 +54,17 @@ impl IndexWriter {
             return stored.serve(None, &source);
         }
         let begun = Instant::now();
+        let passages = match &part {
+            Some(part) => self.at(part.log, passages),
+            None => Ok(passages),
+        };
+        let passages = match passages {
+            Ok(passages) => passages,
+            Err(error) => {
+                failed(part, format!("its stored passages are not those of the epoch: {error}"));
+                return stored.serve(None, &source);
+            }
+        };
         let chunks = Chunks::keyed(passages.clone());
         let whole = chunks.whole();
         self.numbers.assign(&whole);
@@ -70,7 +84,7 @@ impl IndexWriter {
                 });
                 self.stored = Some(stored.clone());
                 stored.serve(Some(passages), &source);
-                if let Some(RestoredPart { version, reply }) = part {
+                if let Some(RestoredPart { version, reply, .. }) = part {
                     let _ = reply.send(Ok(self.kept(Some(version), true).0));
                 }
             }
@@ -82,6 +96,18 @@ impl IndexWriter {
                 self.whole = true;
                 stored.serve(None, &source);
             }
+        }
+    }
+
+    /// The passages at a version of the log. This process may have prepared more than the first one has published.
+    fn at(&mut self, version: u64, newest: Keyed<Arc<Chunk>>) -> std::io::Result<Keyed<Arc<Chunk>>> {
+        match &mut self.log {
+            Some(log) if log.version() == Some(version) => Ok(newest),
+            Some(log) => tokio::task::block_in_place(|| {
+                drop(newest);
+                log.read(version)
+            }),
+            None => Err(std::io::ErrorKind::NotFound.into()),
         }
     }
 

@@ -29,7 +29,6 @@ impl IndexWriter {
             // The indexes are up to date now, whether or not the switch takes effect.
             self.passages = passages.clone();
         }
-        self.kept_as.clear();
         let heard = reply.send(view).is_ok();
         if good && heard && published.await.unwrap_or(false) {
             self.slots.append(&mut joining);
@@ -43,9 +42,11 @@ impl IndexWriter {
                 self.numbers = self.feeds.get(&target).map(Numbers::besides).unwrap_or_default();
             }
             self.passages = passages;
+            self.kept_as.clear();
             self.kept_as.extend(version);
             self.settle(self.epochs.current().epoch);
         } else if target != self.active || !good {
+            self.kept_as.clear();
             // The indexes were changed for the switch and must be reverted.
             if target != self.active {
                 self.forget(target);

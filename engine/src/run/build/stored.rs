@@ -20,8 +20,6 @@ pub(in crate::run) struct StoredPassages(Reading);
 pub(in crate::run) struct Published {
     /// The passages.
     pub passages: Keyed<Arc<Chunk>>,
-    /// The version of this process's log.
-    pub log: u64,
     /// The versions of the logs of the other processes, which the first process knows.
     pub others: Vec<u64>,
 }
@@ -87,7 +85,7 @@ impl RuntimeContext {
         };
         let (corpus, version) = (planned.name.clone(), others.remove(0));
         let read = move || match log.read(version) {
-            Ok(passages) => (Some(log), Some(Published { passages, log: version, others })),
+            Ok(passages) => (Some(log), Some(Published { passages, others })),
             Err(error) => {
                 tracing::info!(%corpus, %error, "the stored passages cannot be served; the source is read first");
                 (Some(log), None)

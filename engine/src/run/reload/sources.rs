@@ -109,7 +109,8 @@ impl Reload<'_> {
             }
             std::thread::park_timeout(TICK);
         }
-        let failed = |reason| ReloadError::Elsewhere { reason };
+        let is_stopping = self.inner.stopping.load(Ordering::Acquire);
+        let failed = |reason| if is_stopping { ReloadError::GivenUp } else { ReloadError::Elsewhere { reason } };
         self.context.handle.block_on(asked).map_err(|_| ReloadError::GivenUp)?.map_err(failed)
     }
 

@@ -227,3 +227,31 @@ fn a_part_alone_is_not_served() {
     assert_eq!(texts(&alone).len(), 40);
     alone.stop();
 }
+
+/// A kill may come when another process has prepared more than the first one has published.
+#[test]
+fn a_process_that_is_ahead_serves_what_the_epoch_has() {
+    let place = Place::new();
+    place.write(30, 1);
+    let cluster = place.start(2);
+    place.is_ready(&cluster);
+    let first = texts(&cluster);
+    cluster.stop();
+    let files = ["0/epoch.json", "0/corpora/docs/passages.log"].map(|name| place.path(name));
+    let before = files.clone().map(|path| std::fs::read(path).unwrap());
+    place.write(29, 2);
+    let cluster = place.start(2);
+    place.is_ready(&cluster);
+    until("the changes", || texts(&cluster).len() == 39);
+    cluster.stop();
+    for (path, bytes) in files.iter().zip(&before) {
+        std::fs::write(path, bytes).unwrap();
+    }
+    let cluster = place.start(2);
+    let epoch = epoch_of_callers(&cluster);
+    assert_eq!(state_of(&cluster.engines[0]), CorpusState::Stored { epoch });
+    assert_eq!(texts(&cluster), first);
+    place.is_ready(&cluster);
+    until("the changes", || texts(&cluster).len() == 39);
+    cluster.stop();
+}
