@@ -114,8 +114,9 @@ impl IndexWriter {
             None => None,
         };
         applied?;
-        // It is written anew after the switch.
-        self.log.iter_mut().filter(|_| !nothing).for_each(PassageLog::drop_file);
+        // It is written anew after the switch, also for the definition of another feed.
+        let is_replaced = !nothing || target != self.active;
+        self.log.iter_mut().filter(|_| is_replaced).for_each(PassageLog::drop_file);
         let log = self.log.as_ref();
         let mut next = view(chunks, passages, self.slots.iter().chain(&*joining), log);
         if let Some(others) = others {

@@ -6,6 +6,7 @@ use super::members::Members;
 use super::stored::{asked, state_of};
 use super::*;
 use crate::corpus::CorpusState;
+use crate::state::{PASSAGE_LOG, passage_log_of};
 
 /// The state directories of a cluster, and a file of documents that the source reads when it may.
 struct Place {
@@ -52,9 +53,9 @@ impl Place {
         })
     }
 
-    /// The logs of passages that `epoch.json` of the first process names.
-    fn logs(&self) -> BTreeMap<String, u64> {
-        let text = std::fs::read_to_string(self.path("0/epoch.json")).unwrap_or_default();
+    /// The logs of passages that `epoch.json` of a process names.
+    fn logs(&self, process: usize) -> BTreeMap<String, u64> {
+        let text = std::fs::read_to_string(self.path(&format!("{process}/epoch.json"))).unwrap_or_default();
         let epoch: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let versions = epoch["indexes"]["docs"].as_object().into_iter().flatten();
         let logs = versions.filter(|(name, _)| name.starts_with("passages.log"));
@@ -65,7 +66,16 @@ impl Place {
     fn is_ready(&self, cluster: &Members) {
         self.may_be_read(true);
         cluster.engines.iter().for_each(|engine| engine.wait_ready().unwrap());
-        until("the logs are written", || self.logs().len() == cluster.engines.len());
+        // A log that is just being written anew is noted a little later; a start before that reads the source.
+        until("the logs are written and noted", || {
+            let noted = self.logs(0);
+            let others = (1..cluster.engines.len()).map(|process| (process, self.logs(process)));
+            let is_noted = |(process, own): (usize, BTreeMap<String, u64>)| {
+                noted.contains_key(&passage_log_of(process))
+                    && noted.get(&passage_log_of(process)) == own.get(PASSAGE_LOG)
+            };
+            noted.contains_key(PASSAGE_LOG) && { others }.all(is_noted)
+        });
         self.may_be_read(false);
     }
 }
@@ -200,6 +210,7 @@ fn a_reload_before_the_source_is_read_keeps_the_parts_of_all_processes() {
         }
         place.is_ready(&cluster);
         until("the changes", || texts(&cluster).get("d3#0").is_some_and(|text| text == "text 3 of version 2"));
+        place.is_ready(&cluster);
         assert_eq!(texts(&cluster).len(), 39);
         cluster.stop();
         let cluster = place.start_with(&other, 3);
