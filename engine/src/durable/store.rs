@@ -31,7 +31,7 @@ pub enum StoreError {
     #[error("cannot sync a sink: {0}")]
     Sink(ConnectorError),
     /// The first process of the cluster, which has the database.
-    #[error("process 0 does not do it: {0}")]
+    #[error("process 0: {0}")]
     First(String),
     /// Dead letters cannot be written; a checkpoint would lose their records.
     #[error("cannot write dead letters: {0}")]

@@ -21,6 +21,9 @@ use crate::spec::from_tree;
 
 /// The lines of each log: by its name, and by partition.
 static LOGS: Mutex<BTreeMap<String, Vec<Vec<String>>>> = Mutex::new(BTreeMap::new());
+/// The operator panics on a turn with this text.
+const FAULT: &str = "panics";
+
 /// The answers that each sink has got.
 static TAKEN: Mutex<BTreeMap<String, Vec<Taken>>> = Mutex::new(BTreeMap::new());
 /// Which partitions of each log were read by which process's share.
@@ -141,6 +144,7 @@ impl OperatorConfig for Said {
 impl Operator for Said {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
+            assert!(!call.turn.text.contains(FAULT), "as a fault in the operator would");
             let said = call.turn.history.iter().filter(|said| said.speaker == Speaker::User);
             let said: Vec<&str> = said.map(|said| &*said.text).chain([&*call.turn.text]).collect();
             Ok(Value::Query(Query::new(self.prefix.clone() + &said.join(" "))))
@@ -383,4 +387,53 @@ fn what_one_process_must_do_keeps_a_source_whole() {
         assert!(explained.contains(&format!("in a cluster: process 0 reads all of it, because {why}")), "{explained}");
     }
     assert!(planned(&text("x", "", "")).explain().contains("in a cluster: all processes read it together"));
+}
+
+/// Conversations of other processes pass through the first one, whatever is in them.
+#[test]
+fn texts_of_every_kind_are_in_the_history_after_another_number_of_processes() {
+    let (name, state) = ("texts", tempfile::tempdir().unwrap());
+    let words = "ferry harbour ".repeat(80_000);
+    let texts = ["渡轮几点开？", "متى تغادر العبّارة؟", "🛳\u{fe0f}\u{202e}\u{0000}\u{feff}", &*words, "\"} ]] ], \\n"];
+    let say = |turn: u64| {
+        let mut logs = LOGS.lock();
+        let log = logs.entry(name.to_owned()).or_insert_with(|| vec![Vec::new(); texts.len()]);
+        for (partition, text) in texts.iter().enumerate() {
+            let id = format!("{} {partition}", &texts[0]);
+            let line = serde_json::json!({"conversation_id": id, "turn": turn, "speaker": "user", "text": text});
+            log[partition].push(line.to_string());
+        }
+    };
+    for (turn, processes) in (1..).zip([3, 2, 4]) {
+        say(turn);
+        let cluster = start(&text(name, "", ""), state.path(), processes, Mode::Follow);
+        wait_for(&cluster, name, texts.len() * turn as usize);
+        cluster.stop();
+    }
+    let taken = taken(name);
+    assert_eq!(taken.len(), 3 * texts.len());
+    for Taken { conversation, turn, query } in taken {
+        let text = texts[conversation.rsplit(' ').next().unwrap().parse::<usize>().unwrap()];
+        assert!(query == vec![text; turn as usize].join(" "), "turn {turn} of {conversation}");
+    }
+}
+
+/// A turn that cannot be answered in another process is answered as failed, and the next ones go on.
+#[test]
+fn a_panic_in_another_process_costs_its_turn_alone() {
+    let (name, state) = ("panic", tempfile::tempdir().unwrap());
+    say(name, 2, 0..4, 1..=1);
+    for log in &mut LOGS.lock().get_mut(name).unwrap()[..] {
+        let id = if log[0].contains("c0") { "c0" } else { "c1" };
+        log.push(format!(r#"{{"conversation_id": "{id}", "turn": 2, "speaker": "user", "text": "{FAULT}"}}"#));
+    }
+    say(name, 2, 0..4, 3..=3);
+    let cluster = start(&text(name, "", ""), state.path(), 2, Mode::Follow);
+    wait_for(&cluster, name, 4 + 2 + 4);
+    cluster.stop();
+    let mut turns: Vec<_> = taken(name).into_iter().map(|taken| (taken.conversation, taken.turn)).collect();
+    turns.sort();
+    let of = |id: &str, turns: &[u64]| turns.iter().map(|turn| (id.to_owned(), *turn)).collect::<Vec<_>>();
+    let expected = [of("c0", &[1, 2, 3]), of("c1", &[1, 2, 3]), of("c2", &[1, 3]), of("c3", &[1, 3])];
+    assert_eq!(turns, expected.concat());
 }
