@@ -7,16 +7,16 @@ use crate::ask::{AskRequest, Event};
 use crate::corpus::CorpusState;
 
 /// A state directory, and a file of documents that the source reads when it may.
-struct Place {
+pub(super) struct Place {
     directory: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -26,12 +26,12 @@ impl Place {
     }
 
     /// Lets the source be read, or not.
-    fn may_be_read(&self, may: bool) {
+    pub(super) fn may_be_read(&self, may: bool) {
         let go = self.path("d.json.go");
         let _ = if may { std::fs::write(go, "") } else { std::fs::remove_file(go) };
     }
 
-    fn pipeline(&self) -> String {
+    pub(super) fn pipeline(&self) -> String {
         pipeline(&format!("Held(path: {:?})", self.path("d.json")))
     }
 

@@ -1,29 +1,15 @@
 //! Starts of a cluster that serve what an earlier run has published until the source is read.
 
-use std::path::PathBuf;
-
 use super::members::Members;
-use super::stored::{asked, state_of};
+use super::stored::{Place, asked, state_of};
 use super::*;
 use crate::corpus::CorpusState;
 use crate::state::{PASSAGE_LOG, passage_log_of};
 
-/// The state directories of a cluster, and a file of documents that the source reads when it may.
-struct Place {
-    directory: tempfile::TempDir,
-}
-
+/// A place whose processes have state directories of their own.
 impl Place {
-    fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
     /// Writes this number of documents; every third has this version.
-    fn write(&self, count: usize, version: usize) {
+    fn write_version(&self, count: usize, version: usize) {
         let text = |number: usize| match number % 3 {
             0 => format!("text {number} of version {version}\nmore of {number}"),
             _ => format!("text {number}"),
@@ -32,20 +18,11 @@ impl Place {
         std::fs::write(self.path("d.json"), serde_json::to_vec(&all).unwrap()).unwrap();
     }
 
-    fn may_be_read(&self, may: bool) {
-        let go = self.path("d.json.go");
-        let _ = if may { std::fs::write(go, "") } else { std::fs::remove_file(go) };
+    fn start_all(&self, processes: usize) -> Members {
+        self.start_all_with(&self.pipeline(), processes)
     }
 
-    fn pipeline(&self) -> String {
-        pipeline(&format!("Held(path: {:?})", self.path("d.json")))
-    }
-
-    fn start(&self, processes: usize) -> Members {
-        self.start_with(&self.pipeline(), processes)
-    }
-
-    fn start_with(&self, pipeline: &str, processes: usize) -> Members {
+    fn start_all_with(&self, pipeline: &str, processes: usize) -> Members {
         Members::start(plan_of, pipeline, processes, |process| {
             let (answer, stays, sources, corpora) = (true, true, TurnSources::None, Mode::Follow);
             let state = self.path(&process.to_string());
@@ -103,16 +80,16 @@ fn epoch_of_callers(cluster: &Members) -> u64 {
 #[test]
 fn callers_of_all_processes_are_answered_before_the_source_is_read() {
     let place = Place::new();
-    place.write(40, 1);
-    let cluster = place.start(3);
+    place.write_version(40, 1);
+    let cluster = place.start_all(3);
     place.is_ready(&cluster);
     let first = texts(&cluster);
     assert_eq!(first.len(), 40 + 14);
     cluster.stop();
     // Some documents have changed, and one is gone.
     for version in 2..4 {
-        place.write(39, version);
-        let cluster = place.start(3);
+        place.write_version(39, version);
+        let cluster = place.start_all(3);
         let epoch = epoch_of_callers(&cluster);
         assert_eq!(state_of(&cluster.engines[0]), CorpusState::Stored { epoch });
         let counts = |engine: &Engine| {
@@ -136,13 +113,13 @@ fn callers_of_all_processes_are_answered_before_the_source_is_read() {
     }
     // Another number of processes has other parts: the source is read first.
     for processes in [2, 1, 3] {
-        let cluster = place.start(processes);
+        let cluster = place.start_all(processes);
         assert!(!cluster.engines[0].wait_ready_for(Duration::from_millis(100)).unwrap());
         assert_eq!(state_of(&cluster.engines[0]), CorpusState::Loading, "{processes}");
         place.is_ready(&cluster);
         assert_eq!(texts(&cluster).len(), 39 + 13);
         cluster.stop();
-        let again = place.start(processes);
+        let again = place.start_all(processes);
         let epoch = epoch_of_callers(&again);
         assert_eq!(state_of(&again.engines[0]), CorpusState::Stored { epoch });
         assert_eq!(texts(&again).len(), 39 + 13);
@@ -153,8 +130,8 @@ fn callers_of_all_processes_are_answered_before_the_source_is_read() {
 #[test]
 fn a_part_that_is_not_that_of_the_epoch_is_not_served() {
     let place = Place::new();
-    place.write(30, 1);
-    let cluster = place.start(2);
+    place.write_version(30, 1);
+    let cluster = place.start_all(2);
     place.is_ready(&cluster);
     let log = place.path("1/corpora/docs/passages.log");
     let older = (std::fs::read(&log).unwrap(), std::fs::read(place.path("1/epoch.json")).unwrap());
@@ -172,8 +149,8 @@ fn a_part_that_is_not_that_of_the_epoch_is_not_served() {
                 std::fs::write(&lost, &older.1).unwrap();
             }
         }
-        place.write(30, 2 + broken);
-        let cluster = place.start(2);
+        place.write_version(30, 2 + broken);
+        let cluster = place.start_all(2);
         assert!(!cluster.engines[0].wait_ready_for(Duration::from_millis(100)).unwrap());
         assert_eq!(state_of(&cluster.engines[0]), CorpusState::Loading, "{broken}");
         place.is_ready(&cluster);
@@ -187,15 +164,15 @@ fn a_part_that_is_not_that_of_the_epoch_is_not_served() {
 fn a_reload_before_the_source_is_read_keeps_the_parts_of_all_processes() {
     for feed in [false, true] {
         let place = Place::new();
-        place.write(30, 1);
+        place.write_version(30, 1);
         let found = "\"found\": Find(input: \"turns\", corpus: \"docs\")";
         let without = place.pipeline().replace(found, "");
         assert_ne!(without, place.pipeline());
-        let cluster = place.start_with(&without, 3);
+        let cluster = place.start_all_with(&without, 3);
         place.is_ready(&cluster);
         cluster.stop();
-        place.write(29, 2);
-        let cluster = place.start_with(&without, 3);
+        place.write_version(29, 2);
+        let cluster = place.start_all_with(&without, 3);
         let epoch = epoch_of_callers(&cluster);
         assert_eq!(state_of(&cluster.engines[0]), CorpusState::Stored { epoch });
         // An index is added; the second time, the corpus is also cut anew, so the reload waits for the source.
@@ -213,7 +190,7 @@ fn a_reload_before_the_source_is_read_keeps_the_parts_of_all_processes() {
         place.is_ready(&cluster);
         assert_eq!(texts(&cluster).len(), 39);
         cluster.stop();
-        let cluster = place.start_with(&other, 3);
+        let cluster = place.start_all_with(&other, 3);
         let epoch = epoch_of_callers(&cluster);
         assert_eq!(state_of(&cluster.engines[0]), CorpusState::Stored { epoch });
         assert_eq!(texts(&cluster).len(), 39);
@@ -225,13 +202,13 @@ fn a_reload_before_the_source_is_read_keeps_the_parts_of_all_processes() {
 #[test]
 fn a_part_alone_is_not_served() {
     let place = Place::new();
-    place.write(30, 1);
-    let cluster = place.start(2);
+    place.write_version(30, 1);
+    let cluster = place.start_all(2);
     place.is_ready(&cluster);
     cluster.stop();
     std::fs::remove_dir_all(place.path("0")).unwrap();
     std::fs::rename(place.path("1"), place.path("0")).unwrap();
-    let alone = place.start(1);
+    let alone = place.start_all(1);
     assert!(!alone.engines[0].wait_ready_for(Duration::from_millis(100)).unwrap());
     assert_eq!(state_of(&alone.engines[0]), CorpusState::Loading);
     place.is_ready(&alone);
@@ -243,22 +220,22 @@ fn a_part_alone_is_not_served() {
 #[test]
 fn a_process_that_is_ahead_serves_what_the_epoch_has() {
     let place = Place::new();
-    place.write(30, 1);
-    let cluster = place.start(2);
+    place.write_version(30, 1);
+    let cluster = place.start_all(2);
     place.is_ready(&cluster);
     let first = texts(&cluster);
     cluster.stop();
     let files = ["0/epoch.json", "0/corpora/docs/passages.log"].map(|name| place.path(name));
     let before = files.clone().map(|path| std::fs::read(path).unwrap());
-    place.write(29, 2);
-    let cluster = place.start(2);
+    place.write_version(29, 2);
+    let cluster = place.start_all(2);
     place.is_ready(&cluster);
     until("the changes", || texts(&cluster).len() == 39);
     cluster.stop();
     for (path, bytes) in files.iter().zip(&before) {
         std::fs::write(path, bytes).unwrap();
     }
-    let cluster = place.start(2);
+    let cluster = place.start_all(2);
     let epoch = epoch_of_callers(&cluster);
     assert_eq!(state_of(&cluster.engines[0]), CorpusState::Stored { epoch });
     assert_eq!(texts(&cluster), first);

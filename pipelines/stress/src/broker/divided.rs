@@ -11,7 +11,7 @@ use anyhow::Context;
 use serde_json::Value;
 use turnflow_engine::wording::count;
 
-use super::{AWAY, Broker, LIFE, PATIENCE, SHORT_LIFE, World, answered, key_of, millis, of_sink, text};
+use super::{Absences, Broker, PATIENCE, World, answered, key_of, millis, of_sink, text};
 use crate::checks;
 use crate::processes::{children, send, stop, wait_for};
 
@@ -25,7 +25,6 @@ struct Done {
     all: u32,
     supervisors: u32,
     stops: u32,
-    absences: u32,
     reloads: u32,
 }
 
@@ -35,40 +34,22 @@ pub(super) fn run(world: &mut World, broker: &mut dyn Broker, times: u32, proces
     let mut size = processes;
     write(world, broker, None)?;
     let mut cluster = start(world, size)?;
-    let mut back: Option<Instant> = None;
+    let mut absences = Absences::default();
     for _ in 0..times {
-        let (from, to) = if world.random.below(4) == 0 { SHORT_LIFE } else { LIFE };
-        let end = Instant::now() + millis(from + world.random.below(to - from));
+        let (end, _) = world.life();
         while Instant::now() < end {
-            if back.is_some_and(|back| Instant::now() >= back) {
-                broker.up()?;
-                back = None;
-            }
-            match world.random.below(24) {
-                0..=11 if back.is_none() => {
-                    for _ in 0..1 + world.random.below(4) {
-                        world.say(broker)?;
-                    }
-                }
-                12 if back.is_none() => {
-                    broker.down()?;
-                    done.absences += 1;
-                    back = Some(Instant::now() + millis(AWAY.0 + world.random.below(AWAY.1 - AWAY.0)));
-                }
-                13 => {
-                    done.reloads += 1;
-                    // Another file each time: a sink that returns gets only new answers, whatever is in its file.
-                    let file = (world.random.below(3) == 0).then_some(done.reloads);
-                    write(world, broker, file)?;
-                }
-                _ => {}
+            if world.moment(broker, &mut absences)? == 13 {
+                done.reloads += 1;
+                // Another file each time: a sink that returns gets only new answers, whatever is in its file.
+                let file = (world.random.below(3) == 0).then_some(done.reloads);
+                write(world, broker, file)?;
             }
             if let Some(status) = cluster.try_wait()? {
                 return Err(world.ended("the cluster", status));
             }
             std::thread::sleep(millis(world.random.below(40)));
         }
-        if back.is_none() {
+        if absences.back.is_none() {
             broker.answers()?;
         }
         let members = children(cluster.id());
@@ -98,9 +79,7 @@ pub(super) fn run(world: &mut World, broker: &mut dyn Broker, times: u32, proces
         }
     }
     let took = begun.elapsed().as_secs_f64();
-    if back.is_some() {
-        broker.up()?;
-    }
+    absences.end(broker)?;
     let asked = world.asked().len();
     let until = Instant::now() + PATIENCE;
     let answered_by_now = |broker: &mut dyn Broker| -> anyhow::Result<usize> {
@@ -116,7 +95,8 @@ pub(super) fn run(world: &mut World, broker: &mut dyn Broker, times: u32, proces
     let (repeated, mut wrong) = of_sink(world, &sent);
     wrong.extend(histories(&sent));
     wrong.extend(of_files(world)?);
-    let Done { kills, all, supervisors, stops, absences, reloads } = done;
+    let Done { kills, all, supervisors, stops, reloads } = done;
+    let absences = absences.count;
     println!(
         "{} in {took:.0} s on {processes} processes ({kills} of one process, {all} of all, {supervisors} of the supervisor, \
          {stops} stopped), {absences} times without the broker, {}: {}, {repeated} in the broker twice; {}",

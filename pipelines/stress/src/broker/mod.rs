@@ -93,12 +93,57 @@ struct World {
     workers: u16,
 }
 
+/// How often the broker was away.
+#[derive(Default)]
+struct Absences {
+    count: u32,
+    /// When it comes back, while it is away.
+    back: Option<Instant>,
+}
+
+impl Absences {
+    /// Brings the broker back if it is away.
+    fn end(&mut self, broker: &mut dyn Broker) -> anyhow::Result<()> {
+        if self.back.take().is_some() { broker.up() } else { Ok(()) }
+    }
+}
+
 /// What is asked in a turn.
 fn text(conversation: usize, turn: u32) -> String {
     format!("What does conversation {conversation} say about topic {}?", turn % 7)
 }
 
 impl World {
+    /// When the next kill comes, and whether that is early.
+    fn life(&mut self) -> (Instant, bool) {
+        let is_short = self.random.below(4) == 0;
+        let (from, to) = if is_short { SHORT_LIFE } else { LIFE };
+        (Instant::now() + millis(from + self.random.below(to - from)), is_short)
+    }
+
+    /// Publishes turns, or has the broker go away or come back, or neither. Returns the number that decided it, below 24;
+    /// from 13 on, it is free for other events.
+    fn moment(&mut self, broker: &mut dyn Broker, absences: &mut Absences) -> anyhow::Result<usize> {
+        if absences.back.is_some_and(|back| Instant::now() >= back) {
+            absences.end(broker)?;
+        }
+        let drawn = self.random.below(24);
+        match drawn {
+            0..=11 if absences.back.is_none() => {
+                for _ in 0..1 + self.random.below(4) {
+                    self.say(broker)?;
+                }
+            }
+            12 if absences.back.is_none() => {
+                broker.down()?;
+                absences.count += 1;
+                absences.back = Some(Instant::now() + millis(AWAY.0 + self.random.below(AWAY.1 - AWAY.0)));
+            }
+            _ => {}
+        }
+        Ok(drawn)
+    }
+
     fn say(&mut self, broker: &mut dyn Broker) -> anyhow::Result<()> {
         let conversation = self.random.below(CONVERSATIONS);
         self.turns[conversation] += 1;
@@ -162,32 +207,13 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
         return divided::run(&mut world, &mut *broker, *times, *processes);
     }
     let begun = Instant::now();
-    let (mut short, mut failures) = (0, 0);
-    // When the broker comes back, while it is away.
-    let mut back: Option<Instant> = None;
+    let (mut short, mut absences) = (0, Absences::default());
     for kill in 0..*times {
         let mut child = world.start(&[])?;
-        let (from, to) = if world.random.below(4) == 0 { SHORT_LIFE } else { LIFE };
-        short += usize::from(to == SHORT_LIFE.1);
-        let end = Instant::now() + millis(from + world.random.below(to - from));
+        let (end, is_short) = world.life();
+        short += usize::from(is_short);
         while Instant::now() < end {
-            if back.is_some_and(|back| Instant::now() >= back) {
-                broker.up()?;
-                back = None;
-            }
-            match world.random.below(24) {
-                0..=11 if back.is_none() => {
-                    for _ in 0..1 + world.random.below(4) {
-                        world.say(&mut *broker)?;
-                    }
-                }
-                12 if back.is_none() => {
-                    broker.down()?;
-                    failures += 1;
-                    back = Some(Instant::now() + millis(AWAY.0 + world.random.below(AWAY.1 - AWAY.0)));
-                }
-                _ => {}
-            }
+            world.moment(&mut *broker, &mut absences)?;
             if let Some(status) = child.try_wait()? {
                 return Err(world.ended(&format!("kill {kill}"), status));
             }
@@ -196,9 +222,7 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
         child.kill().and_then(|()| child.wait()).context("cannot kill the process")?;
     }
     let killed = begun.elapsed().as_secs_f64();
-    if back.is_some() {
-        broker.up()?;
-    }
+    absences.end(&mut *broker)?;
     if *away > 0 {
         absence(&mut world, &mut *broker, Duration::from_secs(*away))?;
     }
@@ -215,7 +239,7 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
     println!(
         "{} ({short} of them early) and {} of {kind:?} in {killed:.0} s, {}: {}, {repeated} in the broker twice; {}",
         count(*times, "kill"),
-        count(failures, "kill"),
+        count(absences.count, "kill"),
         count(*workers, "worker"),
         count(world.asked().len(), "turn"),
         count(wrong.len(), "broken promise")
