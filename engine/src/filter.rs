@@ -79,8 +79,8 @@ impl<'de> Deserialize<'de> for Operand {
             fn visit_i64<E>(self, value: i64) -> Result<Operand, E> {
                 Ok(Operand::Value(FieldValue::Number(Numeric::Int(value))))
             }
-            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Operand, E> {
-                self.visit_f64(value as f64)
+            fn visit_u64<E>(self, value: u64) -> Result<Operand, E> {
+                Ok(Operand::Value(FieldValue::Number(Numeric::whole(value))))
             }
             fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Operand, E> {
                 let number = Numeric::new(value).ok_or_else(|| E::custom("the number is not finite"))?;

@@ -5,6 +5,8 @@
 //! fails.
 
 mod sampling;
+mod spoken;
+pub mod thoughts;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 pub use self::sampling::{Sampling, SamplingFields};
+pub use self::spoken::Spoken;
 use crate::inference::{InferenceError, Priority};
 
 /// The role of a speaker in a chat.
@@ -190,17 +193,18 @@ pub fn known_controls(text: &str) -> impl Iterator<Item = std::ops::Range<usize>
 }
 
 /// Why generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finish {
     /// The model ended its text or reached a stop string.
+    #[default]
     Stop,
     /// `max_tokens` were generated.
     Length,
 }
 
 /// The result of a generation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generation {
     /// The text, without stop strings.
     pub text: String,
@@ -216,6 +220,12 @@ pub struct Generation {
     /// Number of these parts that were omitted completely.
     #[serde(default)]
     pub left_out: usize,
+    /// What the model thought before it wrote the text; empty if it says nothing about that.
+    #[serde(default)]
+    pub thoughts: String,
+    /// Why the text may not be whole, if its server ended it for a reason of its own. Such a text is not cached.
+    #[serde(default)]
+    pub doubt: Option<String>,
 }
 
 /// An optional listener that receives a text piece by piece while it is generated. Cheap to clone.
@@ -224,6 +234,7 @@ pub struct TextStream(Option<Arc<Listener>>);
 
 struct Listener {
     send: Box<dyn Fn(&str) + Send + Sync>,
+    restart: Option<Box<dyn Fn() + Send + Sync>>,
     has_sent: AtomicBool,
     muted: AtomicBool,
 }
@@ -231,8 +242,20 @@ struct Listener {
 impl TextStream {
     /// A stream that passes each piece to a function, which must return quickly.
     pub fn new(send: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        let (has_sent, muted) = (false.into(), false.into());
-        Self(Some(Arc::new(Listener { send: Box::new(send), has_sent, muted })))
+        Self::with(Box::new(send), None)
+    }
+
+    /// A stream that is told too when the text starts again from its beginning, and then gets all of its
+    /// pieces again.
+    pub fn restartable(
+        send: impl Fn(&str) + Send + Sync + 'static,
+        restart: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(Box::new(send), Some(Box::new(restart)))
+    }
+
+    fn with(send: Box<dyn Fn(&str) + Send + Sync>, restart: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
+        Self(Some(Arc::new(Listener { send, restart, has_sent: false.into(), muted: false.into() })))
     }
 
     /// Whether a listener wants further pieces.
@@ -249,10 +272,12 @@ impl TextStream {
     }
 
     /// Restarts the text after a failure. Pieces that were sent cannot be retracted, so if there are
-    /// any, no more are sent; the answer has the whole text.
+    /// any and the listener cannot restart, no more are sent; the answer has the whole text.
     pub fn restart(&self) {
-        if let Some(listener) = &self.0 {
-            listener.muted.store(listener.has_sent.load(Ordering::Acquire), Ordering::Release);
+        let Some(listener) = &self.0 else { return };
+        match &listener.restart {
+            Some(restart) => restart(),
+            None => listener.muted.store(listener.has_sent.load(Ordering::Acquire), Ordering::Release),
         }
     }
 }
@@ -275,6 +300,11 @@ pub trait Generator: Send + Sync {
     ) -> BoxFuture<'static, Result<Generation, InferenceError>>;
     /// Number of tokens of a text in the model's tokenization; estimated if its tokenizer is not available.
     fn count(&self, text: &str) -> usize;
+    /// Whether a text may begin with thoughts without an opening tag, because a server's chat template
+    /// writes that tag.
+    fn may_lack_opening(&self) -> bool {
+        false
+    }
 }
 
 /// Scores the likelihood of texts (query likelihood: Ponte and Croft 1998; with a language model,

@@ -43,6 +43,8 @@ pub enum Numeric {
     Int(i64),
     /// Any other finite number.
     Float(f64),
+    /// A whole number of 2^63 or more, below 2^64.
+    Large(u64),
 }
 
 impl Numeric {
@@ -51,15 +53,24 @@ impl Numeric {
         // Both bounds are exact.
         let is_whole =
             value.fract() == 0.0 && (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value);
+        let is_large = (9_223_372_036_854_775_808.0..18_446_744_073_709_551_616.0).contains(&value);
         match value.is_finite() {
             true if is_whole => Some(Self::Int(value as i64)),
+            // Numbers of this size are whole.
+            true if is_large => Some(Self::Large(value as u64)),
             true => Some(Self::Float(value)),
             false => None,
         }
     }
 
+    /// A whole number that is not negative.
+    pub fn whole(value: u64) -> Self {
+        i64::try_from(value).map_or(Self::Large(value), Self::Int)
+    }
+
     fn of(number: &Number) -> Option<Self> {
-        number.as_i64().map(Self::Int).or_else(|| Self::new(number.as_f64()?))
+        let whole = number.as_i64().map(Self::Int).or_else(|| number.as_u64().map(Self::whole));
+        whole.or_else(|| Self::new(number.as_f64()?))
     }
 }
 
@@ -70,6 +81,14 @@ impl Ord for Numeric {
             (Self::Float(a), Self::Float(b)) => a.total_cmp(&b),
             (Self::Int(a), Self::Float(b)) => against(a, b),
             (Self::Float(a), Self::Int(b)) => against(b, a).reverse(),
+            (Self::Large(a), Self::Large(b)) => a.cmp(&b),
+            (Self::Large(_), Self::Int(_)) => Ordering::Greater,
+            (Self::Int(_), Self::Large(_)) => Ordering::Less,
+            // No other number lies among the large ones.
+            (Self::Large(_), Self::Float(b)) if b >= 18_446_744_073_709_551_616.0 => Ordering::Less,
+            (Self::Large(_), Self::Float(_)) => Ordering::Greater,
+            (Self::Float(a), Self::Large(_)) if a >= 18_446_744_073_709_551_616.0 => Ordering::Greater,
+            (Self::Float(_), Self::Large(_)) => Ordering::Less,
         }
     }
 }
@@ -100,6 +119,7 @@ impl std::hash::Hash for Numeric {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         match self {
             Self::Int(value) => value.hash(state),
+            Self::Large(value) => value.hash(state),
             Self::Float(value) => value.to_bits().hash(state),
         }
     }
@@ -139,6 +159,7 @@ impl FieldValue {
         match self {
             Self::Bool(value) => Json::Bool(*value),
             Self::Number(Numeric::Int(value)) => Json::from(*value),
+            Self::Number(Numeric::Large(value)) => Json::from(*value),
             Self::Number(Numeric::Float(value)) => Json::from(*value),
             Self::Text(text) => Json::from(&**text),
             Self::List(values) => values.iter().map(Self::to_json).collect(),
@@ -316,6 +337,7 @@ mod tests {
     fn equal_numbers_are_equal_and_all_are_ordered() {
         let number = |text: &str| Numeric::of(&serde_json::from_str(text).unwrap()).unwrap();
         assert_eq!(number("1.0"), number("1"));
+        assert_eq!(number("1e19"), number("10000000000000000000"));
         let sorted = [
             "-1e300",
             "-9223372036854775808",
@@ -325,7 +347,10 @@ mod tests {
             "0.25",
             "9007199254740993",
             "9223372036854775807",
-            "1e19",
+            "9223372036854775808",
+            "18446744073709551614",
+            "18446744073709551615",
+            "1e20",
         ];
         for (at, a) in sorted.iter().enumerate() {
             for (other, b) in sorted.iter().enumerate() {

@@ -370,6 +370,10 @@ pub struct CorpusProgress {
     pub publications: AtomicU64,
     /// Failed calls of its chunker, preparations and indexes; each attempt counts.
     pub failures: AtomicU64,
+    /// Contents that indexes lack because a model's server is away.
+    pub missing: AtomicU64,
+    /// Why they are missing.
+    pub problem: Mutex<Option<String>>,
 }
 
 impl CorpusProgress {

@@ -30,7 +30,7 @@ impl FieldType {
         match (self, value) {
             (Self::Text, FieldValue::Text(_))
             | (Self::Boolean, FieldValue::Bool(_))
-            | (Self::Integer, FieldValue::Number(Numeric::Int(_)))
+            | (Self::Integer, FieldValue::Number(Numeric::Int(_) | Numeric::Large(_)))
             | (Self::Number, FieldValue::Number(_)) => true,
             (Self::Date, FieldValue::Text(text)) => is_date(text),
             _ => false,

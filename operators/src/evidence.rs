@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, TextEffect, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, Hit, PortType, Status, Value};
@@ -74,6 +74,10 @@ impl OperatorConfig for EvidenceConfig {
     fn models(&self) -> Vec<ModelUse<'_>> {
         let model = self.model.as_deref();
         model.map(|name| ModelUse { field: "model", name, capability: Capability::Embed }).into_iter().collect()
+    }
+
+    fn text_effect(&self) -> TextEffect {
+        TextEffect::Unchanged
     }
 
     fn explain(&self) -> String {

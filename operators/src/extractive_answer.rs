@@ -42,7 +42,7 @@ pub const KIND: OperatorKind = OperatorKind {
 
 /// Maximum number of cached sentence vectors.
 const REMEMBERED: usize = 20_000;
-/// A sentence with fewer letters is too short to be an answer.
+/// A sentence with fewer letters is too short to be an answer. A character of Chinese, Japanese or Korean counts as three.
 const LEAST_LETTERS: usize = 12;
 /// A line without a full stop and with fewer words than this is a heading or a label.
 const LEAST_WORDS: usize = 6;
@@ -224,7 +224,7 @@ fn sentences(hits: &[Hit]) -> (Vec<Sentence>, usize) {
     for (passage, hit) in hits.iter().enumerate() {
         for (start, end) in sentence_ranges(&hit.chunk.text) {
             let text = plain(&hit.chunk.text[start..end]);
-            let says_something = text.chars().filter(|c| c.is_alphanumeric()).count() >= LEAST_LETTERS;
+            let says_something = letters(&text) >= LEAST_LETTERS;
             // Passages may overlap; a repeated sentence is cited where it occurs first.
             if says_something && there.insert(blake3::hash(text.as_bytes())) {
                 sentences.push(Sentence { passage, text });
@@ -232,8 +232,11 @@ fn sentences(hits: &[Hit]) -> (Vec<Sentence>, usize) {
         }
     }
     let is_whole = |sentence: &Sentence| {
-        let end = sentence.text.trim_end_matches(['"', '\'', ')', ']', '”', '’', '*', '_']);
-        end.ends_with(['.', '!', '?', ';', '。']) || sentence.text.split_whitespace().count() >= LEAST_WORDS
+        let end = sentence.text.trim_end_matches(['"', '\'', ')', ']', '”', '’', '*', '_', '」', '』', '）', '】']);
+        // Two characters without blanks between words are about a word.
+        let unspaced = sentence.text.chars().filter(|c| is_unspaced(*c)).count();
+        end.ends_with(['.', '!', '?', ';', '。', '！', '？', '；', '．', '｡', '।', '؟', '۔'])
+            || sentence.text.split_whitespace().count() + unspaced / 2 >= LEAST_WORDS
     };
     if sentences.iter().any(is_whole) {
         sentences.retain(is_whole);
@@ -243,15 +246,51 @@ fn sentences(hits: &[Hit]) -> (Vec<Sentence>, usize) {
     (sentences, left_out)
 }
 
-/// The text on one line, without leading marks of lists, quotes and headings.
+/// The text on one line, without leading marks of lists, quotes and headings. A sign that belongs to a word stays: `-40`,
+/// `>5`, `--dry-run`, `**kwargs`, `#FF0000`.
 fn plain(text: &str) -> String {
-    let text = text.trim_start_matches(|c: char| c.is_whitespace() || "#>*-•|".contains(c));
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut text = text.trim_start();
+    loop {
+        let rest = text.trim_start_matches('#');
+        let level = text.len() - rest.len();
+        let heading = (1..=6).contains(&level).then_some(rest);
+        let mark = text
+            .strip_prefix(['-', '*', '+', '>', '|'])
+            .or(heading)
+            .filter(|rest| rest.starts_with(char::is_whitespace));
+        // A quote may follow its mark at once, unless it begins with a number.
+        let quote = text.strip_prefix('>').filter(|rest| rest.starts_with(|c: char| c.is_alphabetic() || c == '>'));
+        match mark.or(quote).or_else(|| text.strip_prefix('•')) {
+            Some(rest) => text = rest.trim_start(),
+            None => return text.split_whitespace().collect::<Vec<_>>().join(" "),
+        }
+    }
 }
 
-/// The content words of a text, without duplicates.
+/// Whether a character is of a script that has no blanks between words.
+fn is_unspaced(c: char) -> bool {
+    matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3005}'..='\u{3007}'
+        | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}'
+        | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}')
+}
+
+/// The number of letters and digits, where a character of a dense script counts as three.
+fn letters(text: &str) -> usize {
+    text.chars().filter(|c| c.is_alphanumeric()).map(|c| if is_unspaced(c) { 3 } else { 1 }).sum()
+}
+
+/// The content words of a text, without duplicates. Where no blanks separate words, each pair of characters is a word.
 fn content_words(text: &str) -> HashSet<String> {
-    words(text).iter().map(|word| lower(word.text)).filter(|word| !is_function(word)).collect()
+    let mut found = HashSet::new();
+    for word in words(text) {
+        let letters: Vec<char> = word.text.chars().filter(|c| is_unspaced(*c)).collect();
+        match letters.len() {
+            0 => _ = Some(lower(word.text)).filter(|word| !is_function(word)).map(|word| found.insert(word)),
+            1 => _ = found.insert(letters.iter().collect()),
+            _ => found.extend(letters.windows(2).map(|pair| pair.iter().collect())),
+        }
+    }
+    found
 }
 
 /// The cosine of two texts' sets of content words (Salton's vector space).
@@ -301,6 +340,43 @@ mod tests {
         );
         assert_eq!(shared(&asked, "A gull sat on the lamp."), 0.0);
         assert_eq!(shared(&content_words(""), "A gull."), 0.0);
+    }
+
+    #[test]
+    fn signs_stay_and_marks_go() {
+        for (text, want) in [
+            ("- one\n  two", "one two"),
+            ("### Title", "Title"),
+            ("> > quoted", "quoted"),
+            (">quoted", "quoted"),
+            ("* **Note:** x", "**Note:** x"),
+            ("•x", "x"),
+            ("-40 degrees", "-40 degrees"),
+            (">5 items", ">5 items"),
+            ("--dry-run does nothing", "--dry-run does nothing"),
+            ("- --dry-run", "--dry-run"),
+            ("**kwargs are passed", "**kwargs are passed"),
+            ("#FF0000 is red", "#FF0000 is red"),
+            ("####### seven", "####### seven"),
+            ("+1 for this", "+1 for this"),
+        ] {
+            assert_eq!(plain(text), want);
+        }
+    }
+
+    #[test]
+    fn short_sentences_without_blanks_are_answers() {
+        let text = "渡船十点开。博物馆周一闭馆。请在码头买票，每张票四欧元，儿童半价。";
+        let hit = Hit { chunk: Arc::new(Chunk::new("a".into(), "a".into(), "".into(), text.into())), score: 1.0 };
+        let (sentences, _) = sentences(&[hit]);
+        assert_eq!(sentences.len(), 3);
+        for (question, want) in [("渡船几点开？", "十点"), ("博物馆哪天闭馆？", "周一"), ("儿童票价？", "半价")]
+        {
+            let asked = content_words(question);
+            let cosines: Vec<f32> = sentences.iter().map(|sentence| shared(&asked, &sentence.text)).collect();
+            let (answer, _) = compose(&sentences, &cosines, 1, 0.1);
+            assert!(answer.contains(want), "{question} {answer}");
+        }
     }
 
     #[test]

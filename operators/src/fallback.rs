@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, built_at_once,
+    OperatorKind, TextEffect, built_at_once,
 };
 use turnflow_engine::record::{Failure, PortType, Value};
 use turnflow_engine::spec::from_tree;
@@ -50,6 +50,10 @@ impl OperatorConfig for FallbackConfig {
 
     fn falls_back(&self) -> bool {
         true
+    }
+
+    fn text_effect(&self) -> TextEffect {
+        TextEffect::Unchanged
     }
 
     fn explain(&self) -> String {

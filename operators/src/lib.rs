@@ -10,6 +10,7 @@ pub mod citations;
 pub mod clean;
 pub mod cleaned;
 mod cleaning;
+mod code;
 #[cfg(test)]
 mod conformance;
 mod content;

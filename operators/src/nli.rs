@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::json;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, TextEffect, built_at_once,
 };
 use turnflow_engine::inference::{InferenceError, PairScorer, Priority};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -104,6 +104,13 @@ impl OperatorConfig for NliConfig {
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         vec![ModelUse { field: "model", name: &self.model, capability: Capability::ScorePairs }]
+    }
+
+    fn text_effect(&self) -> TextEffect {
+        match (self.min_entailment, self.max_contradiction) {
+            (None, None) => TextEffect::Unchanged,
+            _ => TextEffect::Whole,
+        }
     }
 
     fn explain(&self) -> String {

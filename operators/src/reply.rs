@@ -2,18 +2,34 @@
 
 use serde_json::{Map, Value as Json};
 
-/// Chat-format tokens that small models leave in their replies.
-const MARKS: &[&str] = &["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<s>", "<pad>"];
+use crate::code::Code;
+
+/// Chat-format tokens at the end of a turn. What small models write after them is no part of the reply.
+pub(crate) const ENDS: &[&str] = &["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"];
+/// Tokens before or after a text. Within it they are text: `<s>` is a tag of HTML too.
+const EDGES: &[&str] = &["<|im_start|>assistant", "<|im_start|>", "<s>", "</s>", "<pad>"];
 
 /// The text without chat-format tokens and surrounding white space.
 pub fn clean(text: &str) -> String {
-    let mut text = text.to_owned();
-    for mark in MARKS {
-        if text.contains(mark) {
-            text = text.replace(mark, "");
-        }
+    let mut text = text.trim();
+    while let Some(rest) = EDGES.iter().chain(ENDS).find_map(|token| text.strip_prefix(token)) {
+        text = rest.trim_start();
     }
-    text.trim().to_owned()
+    if ENDS.iter().any(|end| text.contains(end)) {
+        let code = Code::of(text);
+        let places = ENDS.iter().flat_map(|end| text.match_indices(end)).map(|(at, _)| at);
+        text = &text[..places.filter(|at| !code.holds(*at)).min().unwrap_or(text.len())];
+    }
+    loop {
+        let shorter = text.trim_end();
+        let bare = EDGES.iter().find_map(|token| shorter.strip_suffix(token)).unwrap_or(shorter);
+        let is_closing = shorter.len() - bare.len() == "</s>".len() && shorter.ends_with("</s>");
+        // `<s>old</s>` is struck text.
+        if bare.len() == shorter.len() || is_closing && bare.contains("<s>") {
+            return shorter.to_owned();
+        }
+        text = bare;
+    }
 }
 
 /// The text without leading labels, ignoring letter case. Removes several labels in a row.
@@ -84,7 +100,16 @@ mod tests {
 
     #[test]
     fn replies_are_unpacked() {
-        assert_eq!(clean("</s> Paris.<|im_end|>\n"), "Paris.");
+        for (text, want) in [
+            ("</s> Paris.<|im_end|>\n", "Paris."),
+            ("<s> Paris.</s><pad><pad>", "Paris."),
+            ("Paris.<|im_end|>\n<|im_start|>user\nAnd Rome?", "Paris."),
+            ("Was <s>10</s>, and <pad> for padding", "Was <s>10</s>, and <pad> for padding"),
+            ("Now 5, <s>10</s>", "Now 5, <s>10</s>"),
+            ("End with `<|im_end|>`.", "End with `<|im_end|>`."),
+        ] {
+            assert_eq!(clean(text), want);
+        }
         assert_eq!(strip("ANSWER: answer:  Paris", &["answer:"]), "Paris");
         for (text, want) in
             [("\"a b\"", "a b"), ("“a”", "a"), ("\"a\" or \"b\"", "\"a\" or \"b\""), ("**a**", "a"), ("\"", "\"")]

@@ -14,6 +14,7 @@ use turnflow_engine::component::{
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, Hits, Value};
+use turnflow_engine::wording::count;
 
 use crate::parts::merge;
 
@@ -59,6 +60,10 @@ pub(crate) trait Search: Send + Sync + 'static {
     type Reader: Send + Sync + 'static;
     /// Cost of a search for these texts in the units of [`Operator::weight`], without the texts themselves.
     fn weight(&self, reader: &Self::Reader, texts: &[Arc<str>]) -> usize;
+    /// Number of passages that the index lacks because a model is away.
+    fn missing(&self, _: &Self::Reader) -> usize {
+        0
+    }
     /// The best of the permitted passages for each of the texts: one list per text, of at most `top` hits. Their scores
     /// are those that they have without a restriction. `permitted` is about the part of this process.
     fn search(
@@ -89,6 +94,10 @@ impl<S: Search> Operator for Retriever<S> {
             let reader = corpus.part::<S::Reader>(&self.key)?;
             let others = corpus.other_parts(&self.key, self.filter.as_ref(), &call.turn);
             let index = Divided { reader: &reader, others: others.as_ref() };
+            let missing = self.search.missing(&reader);
+            if missing > 0 {
+                call.warnings.add(format!("{} missing: the model is away", plural(missing)));
+            }
             let permitted = corpus.permitted(self.filter.as_ref(), &call.turn);
             let texts = query.searches().iter().map(ToString::to_string).collect();
             let lists = self.search.search(index, texts, self.top, &permitted, &call.warnings).await?;
@@ -111,6 +120,11 @@ impl<S: Search> Operator for Retriever<S> {
     fn continues_here(&self, call: &Call) -> bool {
         call.query(0).is_ok_and(|query| self.top.saturating_mul(query.searches().len()) <= MOST_HITS)
     }
+}
+
+fn plural(passages: usize) -> String {
+    let verb = if passages == 1 { "is" } else { "are" };
+    format!("{} {verb}", count(passages, "passage"))
 }
 
 /// Settings that every model-based retriever has.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, TextEffect, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -112,6 +112,13 @@ impl OperatorConfig for SelfCheckConfig {
     fn models(&self) -> Vec<ModelUse<'_>> {
         let model = self.model.as_deref();
         model.map(|name| ModelUse { field: "model", name, capability: Capability::Embed }).into_iter().collect()
+    }
+
+    fn text_effect(&self) -> TextEffect {
+        match self.on_failure {
+            OnFailure::Humble => TextEffect::Whole,
+            OnFailure::Flag => TextEffect::Unchanged,
+        }
     }
 
     fn explain(&self) -> String {

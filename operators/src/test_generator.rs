@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use turnflow_engine::component::{Call, Model, Models, Operator, OperatorConfig, Warnings};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, Spoken, TextStream};
 use turnflow_engine::record::{Answer, Hit, Hits, Query, Status, Turn, Value};
 
 type Reply = dyn Fn(&str) -> Result<String, InferenceError> + Send + Sync;
@@ -48,7 +48,8 @@ impl Scripted {
 
     /// The models of a pipeline in which this model is `llm`.
     pub fn models(self: &Arc<Self>) -> Models {
-        let model = Model { name: "llm".into(), generator: Some(self.clone()), ..Model::default() };
+        let spoken = Spoken::new(self.clone());
+        let model = Model { name: "llm".into(), generator: Some(Arc::new(spoken)), ..Model::default() };
         Models::from([("llm".to_owned(), Arc::new(model))])
     }
 }
@@ -70,7 +71,7 @@ impl Generator for Scripted {
         let left_out = self.left_out;
         let whole = move |text: String| {
             stream.send(&text);
-            Generation { text, finish, prompt_tokens: 0, tokens: 0, cut: left_out, left_out }
+            Generation { text, finish, cut: left_out, left_out, ..Generation::default() }
         };
         async move { reply.map(whole) }.boxed()
     }

@@ -215,7 +215,7 @@ impl InferenceCache {
         self.shared.state.lock().counts
     }
 
-    /// Looks up each key, computes the missing values (each key once), and caches them.
+    /// Looks up each key, computes the missing values (each key once), and caches those that `encode` gives bytes for.
     /// `compute` gets the positions of the missing keys.
     ///
     /// # Errors
@@ -244,8 +244,9 @@ impl InferenceCache {
         if !missing.is_empty() {
             let values = compute(missing.clone()).await?;
             for (at, value) in missing.into_iter().zip(values) {
-                let stored = self.put(keys[at], encode(&value));
-                wanted.insert(keys[at], Some(decode(&stored).unwrap_or(value)));
+                let bytes = encode(&value);
+                let stored = (!bytes.is_empty()).then(|| self.put(keys[at], bytes)).and_then(|stored| decode(&stored));
+                wanted.insert(keys[at], Some(stored.unwrap_or(value)));
             }
             for (at, key) in keys.iter().enumerate().filter(|(_, key)| wanted.contains_key(*key)) {
                 if found[at].is_none() {

@@ -12,10 +12,10 @@ use crate::inference::{
     Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors,
     Vector,
 };
-use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling, TextStream, known_controls};
+use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling, Spoken, TextStream, known_controls};
 
 impl Model {
-    /// Wraps the model so that its outputs for turns are cached.
+    /// Wraps the model so that its outputs for turns are cached, and its texts are free of thoughts.
     pub fn remembering(mut self, cache: &Arc<InferenceCache>) -> Self {
         let with = |capability| Remembering {
             cache: cache.clone(),
@@ -27,7 +27,10 @@ impl Model {
         self.token_embedder = self.token_embedder.map(|inner| Arc::new(Remembered { by: by("tokens"), inner }) as _);
         self.sparse = self.sparse.map(|inner| Arc::new(Remembered { by: by("sparse"), inner }) as _);
         self.pairs = self.pairs.map(|inner| Arc::new(Remembered { by: by("pairs"), inner }) as _);
-        self.generator = self.generator.map(|inner| Arc::new(Remembered { by: by("generate"), inner }) as _);
+        self.generator = self.generator.map(|inner| {
+            let inner = Arc::new(Remembered { by: by("generate"), inner });
+            Arc::new(Spoken::new(inner)) as _
+        });
         self.likelihood = self.likelihood.map(|inner| Arc::new(Remembered { by: by("likelihood"), inner }) as _);
         self
     }
@@ -221,7 +224,10 @@ impl Generator for Remembered<dyn Generator> {
                 false => by.key(&[&parts[0], &parts[1]]),
             };
             let decode = |bytes: &[u8]| serde_json::from_slice::<Generation>(bytes).ok();
-            let encode = |generation: &Generation| serde_json::to_vec(generation).unwrap_or_default();
+            let encode = |generation: &Generation| match generation.doubt {
+                Some(_) => Vec::new(),
+                None => serde_json::to_vec(generation).unwrap_or_default(),
+            };
             let is_known = AtomicBool::new(true);
             let (streamed, known) = (stream.clone(), &is_known);
             let compute = |_| async move {
@@ -240,5 +246,9 @@ impl Generator for Remembered<dyn Generator> {
 
     fn count(&self, text: &str) -> usize {
         self.inner.count(text)
+    }
+
+    fn may_lack_opening(&self) -> bool {
+        self.inner.may_lack_opening()
     }
 }

@@ -276,7 +276,7 @@ impl Sharing {
         });
         let reason = match answer {
             // What is wrong with the input is wrong everywhere.
-            Ok(answer @ (Ok(_) | Err(InferenceError::TooLong { .. }))) => return answer,
+            Ok(answer @ (Ok(_) | Err(InferenceError::TooLong { .. } | InferenceError::NoText(_)))) => return answer,
             Ok(Err(error)) => error.to_string(),
             Err(reason) => reason,
         };
@@ -418,6 +418,10 @@ impl Generator for Shared<dyn Generator> {
 
     fn count(&self, text: &str) -> usize {
         self.inner.count(text)
+    }
+
+    fn may_lack_opening(&self) -> bool {
+        self.inner.may_lack_opening()
     }
 }
 

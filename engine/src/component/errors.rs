@@ -209,3 +209,10 @@ pub enum IndexError {
     #[error(transparent)]
     Panicked(#[from] Panicked),
 }
+
+impl IndexError {
+    /// Whether the passages are not to blame: a model's server is away.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Inference(error) if error.is_outage())
+    }
+}

@@ -93,6 +93,9 @@ pub trait Prepare: Send + Sync {
     /// Returns when all data for these contents is computed. Contents with stored data cost nothing.
     /// Called once for each new content.
     fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>>;
+    /// These contents cannot be prepared now, because a server is away. Until they are prepared, changes are applied
+    /// without their passages.
+    fn set_aside(&self, _contents: &[Content]) {}
     /// In a cluster: from now on, data that another process has is not computed again.
     fn ask_elsewhere(&self, _elsewhere: Arc<dyn Elsewhere>) {}
     /// Answers what this index asks in another process ([`Elsewhere::ask`]).

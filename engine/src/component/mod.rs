@@ -45,6 +45,6 @@ pub use inventory::{Encoding, Encodings, IntegrityError, Inventory, Passage, Wor
 pub use maintain::{DiskUsage, Maintained, MaintenanceLimits};
 pub use measured::{Measured, measured};
 pub use model::{Capability, Model, ModelConfig, ModelUse, Models};
-pub use operator::{Call, Inner, Operator, OperatorConfig, Warnings, call_inner};
+pub use operator::{Call, Inner, Operator, OperatorConfig, TextEffect, Warnings, call_inner};
 pub use passages::{Paged, Passages, Permitted};
 pub use snapshot::{CorpusSnapshot, Snapshot};

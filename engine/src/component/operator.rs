@@ -174,8 +174,46 @@ pub struct Inner<'a> {
     pub config: &'a dyn OperatorConfig,
 }
 
+/// What an operator from answers to answers does to their texts.
+#[derive(Clone)]
+pub enum TextEffect {
+    /// Nothing.
+    Unchanged,
+    /// It may change the beginning. The function gets the beginning of the text that it takes, and returns as much of the
+    /// text that it gives as is certain whatever follows.
+    Beginning(Arc<dyn Fn(&str) -> String + Send + Sync>),
+    /// It may give another text, as only the whole text or other values tell.
+    Whole,
+}
+
+impl Debug for TextEffect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unchanged => "Unchanged",
+            Self::Beginning(_) => "Beginning",
+            Self::Whole => "Whole",
+        })
+    }
+}
+
+impl TextEffect {
+    /// The certain part of the text that these effects in a row give, from the beginning of the text that the first one
+    /// takes.
+    pub fn certain(effects: &[Self], text: &str) -> String {
+        effects.iter().fold(text.to_owned(), |text, effect| match effect {
+            Self::Unchanged => text,
+            Self::Beginning(certain) => certain(&text),
+            Self::Whole => String::new(),
+        })
+    }
+}
+
 /// An operator's configuration.
 pub trait OperatorConfig: Debug + Send + Sync {
+    /// What it does to the text of the answer that it takes. A server streams only text that no node changes later.
+    fn text_effect(&self) -> TextEffect {
+        TextEffect::Whole
+    }
     /// Reports values that have the right type but are invalid.
     fn validate(&self, _: &mut Check<'_>) {}
     /// The models it uses.

@@ -90,6 +90,8 @@ pub(super) enum Job {
     Forget(u64),
     /// Drop all indexes except these.
     Keep(BTreeSet<String>),
+    /// Publish the passages of contents that were prepared after their commit.
+    Found,
     /// Store prepared data that is not published.
     Save,
     /// Maintain an index.
@@ -290,6 +292,13 @@ impl IndexWriter {
                     Parts::Whole => {}
                     Parts::Leading(lead) => lead.trim(&self.epochs, &keys),
                     Parts::Served(parts) => parts.trim(&self.corpus, &keys),
+                }
+            }
+            Job::Found => {
+                self.whole = true;
+                // Before the first changes there is nothing to publish, and they will have it.
+                if committed(&self.commits, self.active).is_some() && !matches!(self.parts, Parts::Served(_)) {
+                    self.try_again().await;
                 }
             }
             Job::Save => self.save().await,

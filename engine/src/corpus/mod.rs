@@ -16,6 +16,7 @@ mod prepare;
 mod publish;
 mod slot;
 mod stored;
+mod waiting;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -122,6 +123,7 @@ impl CorpusIndexes {
         let prepared = indexes.iter().filter_map(|(key, index)| Some((key.clone(), index.preparation()?)));
         let preparations = Preparations::new(prepared.collect::<Vec<_>>().into());
         let corpus = preparing.corpus.clone();
+        let _ = preparing.jobs.set(jobs.downgrade());
         let keeper = IndexWriter::new(corpus, feed, indexes, epochs, parts, preparing.clone()).logging(log);
         let ended = Arc::new(AtomicBool::new(false));
         let has_ended = ended.clone();

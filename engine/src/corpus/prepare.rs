@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use differential_dataflow::VecCollection;
@@ -12,9 +12,10 @@ use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::index_writer::Job;
+use super::waiting::Waiting;
 use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
@@ -133,12 +134,12 @@ fn length(content: &Content) -> usize {
 
 /// Sorts contents by descending length. Contents of similar length share batches, so calls complete
 /// one after another rather than all at the end, and progress is visible.
-fn in_order(contents: &mut [Content]) {
+pub(super) fn in_order(contents: &mut [Content]) {
     contents.sort_by_key(|content| (Reverse(length(content)), content.hash()));
 }
 
 /// Splits contents into one part per call.
-fn parts(contents: &[Content]) -> impl Iterator<Item = &[Content]> {
+pub(super) fn parts(contents: &[Content]) -> impl Iterator<Item = &[Content]> {
     let mut rest = contents;
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -166,12 +167,33 @@ pub struct Preparing {
     pub files: Option<Arc<MappedFiles>>,
     /// Limits the contents in preparation.
     room: Arc<Semaphore>,
+    /// Contents whose server is away.
+    pub(super) waiting: Arc<Waiting>,
+    /// The jobs of the index writer.
+    pub(super) jobs: Arc<OnceLock<mpsc::WeakUnboundedSender<Job>>>,
+    /// Whether a commit waits until a server is back, instead of being published without the contents.
+    pub(super) holds_commits: bool,
 }
 
 impl Preparing {
     /// Creates the state for a corpus, whose texts are kept in `files`.
     pub fn new(corpus: Arc<str>, dead: DeadLetters, files: Option<Arc<MappedFiles>>) -> Self {
-        Self { corpus, dead, progress: Arc::default(), files, room: Arc::new(Semaphore::new(CONTENTS)) }
+        Self {
+            corpus,
+            dead,
+            progress: Arc::default(),
+            files,
+            room: Arc::new(Semaphore::new(CONTENTS)),
+            waiting: Arc::default(),
+            jobs: Arc::default(),
+            holds_commits: false,
+        }
+    }
+
+    /// The same for a process of a cluster that does not publish: its commits wait until a server is back, because
+    /// nothing else would publish what it adds later.
+    pub fn holding_commits(self, holds_commits: bool) -> Self {
+        Self { holds_commits, ..self }
     }
 
     /// Prepares the contents, one part after another.
@@ -183,7 +205,7 @@ impl Preparing {
     }
 
     /// Tries once to prepare a part.
-    async fn attempt(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> Result<(), IndexError> {
+    pub(super) async fn attempt(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> Result<(), IndexError> {
         // `acquire_many` fails only on a closed semaphore, which this one never is.
         let bytes: usize = part.iter().map(length).sum();
         let _room = self.room.acquire_many(part.len().max(bytes / BYTES_A_CONTENT).min(CONTENTS) as u32).await;
@@ -201,10 +223,21 @@ impl Preparing {
     }
 
     async fn part(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
-        let mut delay = RETRY.0;
-        for attempt in 1..=PREPARE_ATTEMPTS {
+        let (mut delay, mut attempt) = (RETRY.0, 0);
+        while attempt < PREPARE_ATTEMPTS {
+            attempt += 1;
             match self.attempt(preparation, part).await {
                 Ok(()) => break,
+                Err(error) if error.is_outage() => {
+                    if !self.holds_commits {
+                        self.set_aside(preparation, part, &error);
+                        break;
+                    }
+                    tracing::warn!(corpus = %self.corpus, %error, "cannot prepare contents; the commit waits");
+                    tokio::time::sleep(delay).await;
+                    delay = (delay * 2).min(RETRY.1);
+                    attempt -= 1;
+                }
                 Err(error) if attempt < PREPARE_ATTEMPTS => {
                     tracing::warn!(corpus = %self.corpus, %error, attempt, "cannot prepare contents; will retry");
                     tokio::time::sleep(delay).await;
@@ -218,9 +251,14 @@ impl Preparing {
 
     /// Prepares each content separately, so that a bad one does not block the others. Writes a dead
     /// letter for each that still fails.
-    async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
+    pub(super) async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
         for content in part {
-            if let Err(error) = self.attempt(preparation, std::slice::from_ref(content)).await {
+            let alone = std::slice::from_ref(content);
+            if let Err(error) = self.attempt(preparation, alone).await {
+                if error.is_outage() && !self.holds_commits {
+                    self.set_aside(preparation, alone, &error);
+                    continue;
+                }
                 let reason = format!("could not be prepared for indexing: {error}");
                 self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
             }

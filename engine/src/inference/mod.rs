@@ -54,6 +54,9 @@ pub enum InferenceError {
         /// Maximum tokens of a prompt.
         limit: usize,
     },
+    /// A language model replied without a text.
+    #[error("the model gave no text: {0}")]
+    NoText(String),
     /// A model server did not answer in time.
     #[error("{url} did not respond within {seconds} s")]
     TimedOut {
@@ -75,6 +78,8 @@ pub enum InferenceError {
         reason: String,
         /// A later call may succeed, and the call has not been retried yet.
         transient: bool,
+        /// The server is away, overloaded, or refuses the caller: whatever the input, a call may succeed when that is over.
+        outage: bool,
     },
     /// The service has stopped.
     #[error("the inference service of `{0}` has stopped")]
@@ -93,8 +98,16 @@ impl InferenceError {
             | Self::Device { .. }
             | Self::Shape(_)
             | Self::Tokenizer(_)
+            | Self::NoText(_)
             | Self::TooLong { .. } => false,
         }
+    }
+}
+
+impl InferenceError {
+    /// Whether the input is not to blame: the same call may succeed when a server is back.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Server { outage: true, .. })
     }
 }
 

@@ -222,7 +222,8 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
         let number = context.feed_number();
-        let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
+        let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files())
+            .holding_commits(!options.shape().is_first());
         let (epochs, parts) = (context.published.clone(), context.parts_of(&planned.name));
         let (log, passages) = passages.map(StoredPassages::wait).unwrap_or_default();
         let passages =

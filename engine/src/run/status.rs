@@ -104,6 +104,10 @@ pub struct CorpusStatus {
     pub publications: u64,
     /// Failed calls of its chunker, preparations and indexes since the start.
     pub failures: u64,
+    /// Contents that an index lacks because a model's server is away. They are added when it is back.
+    pub missing: u64,
+    /// Why they are missing.
+    pub missing_because: Option<String>,
 }
 
 /// A source of turns.
@@ -118,6 +122,15 @@ pub struct SourceStatus {
 }
 
 impl Engine {
+    /// The corpora of which indexes lack passages because a model's server is away, each with their number and the reason.
+    pub fn missing(&self) -> Vec<(Arc<str>, u64, String)> {
+        let missing = self.corpora().into_iter().map(|(name, progress, _)| {
+            let reason = progress.problem.lock().clone().unwrap_or_default();
+            (name, CorpusProgress::get(&progress.missing), reason)
+        });
+        missing.filter(|(_, missing, _)| *missing > 0).collect()
+    }
+
     /// The optional models that are not loaded.
     pub fn lacking(&self) -> Vec<LackingModel> {
         let running = self.inner.running.lock();
@@ -170,6 +183,8 @@ impl Engine {
                 embedded: get(&progress.embedded),
                 publications: get(&progress.publications),
                 failures: get(&progress.failures),
+                missing: get(&progress.missing),
+                missing_because: progress.problem.lock().clone(),
                 name,
             }
         });

@@ -102,7 +102,7 @@ impl Tree {
             Kind::Struct(None, _) | Kind::Tuple(None, _) => "`(…)` without a name".into(),
             Kind::Scalar(ron::Value::String(text)) => format!("the text {text:?}"),
             Kind::Scalar(ron::Value::Bool(value)) => format!("`{value}`"),
-            Kind::Scalar(ron::Value::Number(number)) => format!("the number {}", number.into_f64()),
+            Kind::Scalar(ron::Value::Number(number)) => format!("the number {}", written(*number)),
             Kind::Scalar(ron::Value::Char(c)) => format!("the character {c:?}"),
             Kind::Scalar(_) => "`None`".into(),
         }
@@ -152,8 +152,18 @@ impl Tree {
                 }
                 out.push(']');
             }
-            Kind::Scalar(ron::Value::Number(number)) => out.push_str(&number.into_f64().to_string()),
+            Kind::Scalar(ron::Value::Number(number)) => out.push_str(&written(*number)),
             Kind::Scalar(value) => out.push_str(&format!("{value:?}")),
         }
+    }
+}
+
+/// A number as text. A whole number that a float does not hold is written exactly.
+fn written(number: ron::value::Number) -> String {
+    let float = number.into_f64();
+    match number {
+        ron::value::Number::I64(value) if float as i128 != i128::from(value) => value.to_string(),
+        ron::value::Number::U64(value) if float as i128 != i128::from(value) => value.to_string(),
+        _ => float.to_string(),
     }
 }

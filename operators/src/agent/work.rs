@@ -171,6 +171,8 @@ impl Agent {
             match self.generator.generate(transcript.prompt(all), sampling.clone()).await {
                 Ok(generation) => return Ok(Some(generation)),
                 Err(InferenceError::TooLong { .. }) => {}
+                // A reply without an action, which the model is told.
+                Err(InferenceError::NoText(_)) => return Ok(Some(Generation::default())),
                 Err(error) => return Err(error.into()),
             }
         }

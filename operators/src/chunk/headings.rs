@@ -7,9 +7,12 @@
 //!
 //! A path has at most 480 characters, and each heading in it at most 160. A longer path is shortened in the middle: the
 //! innermost heading always stays, and the nearest headings above it are kept first. A heading that is too long for the
-//! path is also part of its section's text. In text without blanks, 32 bytes count as a word, and a block of more than
+//! path is also part of its section's text. Every word of a document is in a passage or its title: what CommonMark reads
+//! as the definition of a link (`[Deadline]: Friday`) is text, and so is a tag in a heading (`Vec<T>`). In text without
+//! markup, a line of blanks ends a paragraph. In text without blanks, 32 bytes count as a word, and a block of more than
 //! 32 bytes for each of `max_words` is cut after a line, a blank or a letter.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
@@ -87,7 +90,7 @@ impl Chunker for Headings {
         let blocks = match document.markup {
             Markup::Markdown if marks(&document.text) <= MOST_MARKS => blocks(&title, &document.text),
             Markup::Markdown | Markup::Plain => {
-                document.text.split("\n\n").map(|text| Block { path: title.clone(), text: text.trim() }).collect()
+                paragraphs(&document.text).map(|text| Block { path: title.clone(), text }).collect()
             }
         };
         let longest = self.max_words * WORD;
@@ -131,17 +134,28 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
     let mut above: Vec<Heading<'a>> = Vec::new();
     let mut path = title.clone();
     let mut depth = 0_usize;
-    let mut heading: Option<(HeadingLevel, String)> = None;
+    let mut heading: Option<(HeadingLevel, Name)> = None;
+    // The end of the last top-level block. What lies between two of them is the definition of a link.
+    let mut covered = 0;
     // The last heading, while nothing follows it. Its section is the heading alone.
     let mut bare: Option<(HeadingLevel, Block<'a>)> = None;
     for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
+        if depth == 0 && heading.is_none() {
+            let between = text.get(covered..range.start).unwrap_or_default().trim();
+            if !between.is_empty() {
+                bare = None;
+                blocks.push(Block { path: path.clone(), text: between });
+            }
+            covered = covered.max(range.end);
+        }
         match event {
-            Event::Start(Tag::Heading { level, .. }) if depth == 0 => heading = Some((level, String::new())),
+            Event::Start(Tag::Heading { level, .. }) if depth == 0 => heading = Some((level, Name::default())),
             Event::End(TagEnd::Heading(_)) if heading.is_some() => {
                 if let Some((level, name)) = heading.take() {
                     // Blocks below a deeper heading have this one in their path.
                     blocks.extend(bare.take().filter(|(other, _)| level <= *other).map(|(_, block)| block));
                     above.retain(|other| other.level < level);
+                    let name = name.written();
                     let name = name.trim();
                     let kept = shortened(name, HEADING);
                     let written = text[range].trim();
@@ -158,12 +172,17 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
             }
             Event::Text(words) | Event::Code(words) if heading.is_some() => {
                 if let Some((_, name)) = &mut heading {
-                    name.push_str(&words);
+                    name.0.push((words.into_string(), false));
+                }
+            }
+            Event::InlineHtml(tag) if heading.is_some() => {
+                if let Some((_, name)) = &mut heading {
+                    name.0.push((tag.into_string(), true));
                 }
             }
             Event::SoftBreak | Event::HardBreak if heading.is_some() => {
                 if let Some((_, name)) = &mut heading {
-                    name.push(' ');
+                    name.0.push((" ".to_owned(), false));
                 }
             }
             _ if heading.is_some() => {}
@@ -181,8 +200,78 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
             _ => {}
         }
     }
+    let rest = text.get(covered..).unwrap_or_default().trim();
+    if !rest.is_empty() {
+        bare = None;
+        blocks.push(Block { path: path.clone(), text: rest });
+    }
     blocks.extend(bare.map(|(_, block)| block));
     blocks
+}
+
+/// The words of a heading, each with whether it is a tag of HTML.
+#[derive(Default)]
+struct Name(Vec<(String, bool)>);
+
+impl Name {
+    /// The words, with those tags that mark nothing up: `<script>` in "The <script> tag", `<T>` in "Vec<T>".
+    fn written(&self) -> String {
+        let tags = |is_closing: bool| {
+            let closing = self.0.iter().filter(move |(word, is_tag)| *is_tag && word.starts_with("</") == is_closing);
+            closing.map(|(word, _)| tag(word)).collect::<HashSet<_>>()
+        };
+        let (opened, closed) = (tags(false), tags(true));
+        let marks_up = |word: &str| {
+            let name = tag(word);
+            let is_paired = opened.contains(name) && closed.contains(name);
+            is_paired || word.starts_with("<!") || word.contains('=') || name.eq_ignore_ascii_case("br")
+        };
+        self.0.iter().filter(|(word, is_tag)| !(*is_tag && marks_up(word))).map(|(word, _)| word.as_str()).collect()
+    }
+}
+
+/// The name of a tag.
+fn tag(word: &str) -> &str {
+    let word = word.trim_start_matches(['<', '/']);
+    &word[..word.find(|c: char| !c.is_alphanumeric() && c != '-').unwrap_or(word.len())]
+}
+
+/// The paragraphs of a text without markup: lines up to one that is blank, or up to a page break.
+fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
+    let is_end = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let is_blank = |line: &str| line.chars().all(|c| c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}'));
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let mut start = None;
+        let (whole, mut at) = (rest, 0);
+        while at < whole.len() {
+            let line = &whole[at..];
+            let length = line.find(is_end).unwrap_or(line.len());
+            let end = line[length..].chars().next();
+            let next = match line[length..].starts_with("\r\n") {
+                true => at + length + 2,
+                false => at + length + end.map_or(0, char::len_utf8),
+            };
+            let breaks = matches!(end, Some('\u{c}' | '\u{2029}'));
+            match (is_blank(&line[..length]), start) {
+                (true, Some(start)) => {
+                    rest = &whole[next..];
+                    return Some(whole[start..at].trim());
+                }
+                (true, None) => {}
+                (false, before) => {
+                    let start = *start.get_or_insert(before.unwrap_or(at));
+                    if breaks {
+                        rest = &whole[next..];
+                        return Some(whole[start..at + length].trim());
+                    }
+                }
+            }
+            at = next;
+        }
+        rest = "";
+        start.map(|start| whole[start..].trim())
+    })
 }
 
 /// The document's title, then the headings, without repeating a title. In a path that is too long, "…" replaces the
@@ -241,6 +330,42 @@ mod tests {
                 ("Guide > Use", "- a\n- b"),
             ]
         );
+    }
+
+    #[test]
+    fn every_word_is_in_a_passage_or_its_title() {
+        let text = "[Password]: hunter2\n\n# Minutes\n\nWe met.\n\n[Owner]: Barbara \"of the team\"\n\n## The <script> tag\n\nIt \
+                    runs.\n\n## Vec<Zebra> and <b>bold</b> `<kbd>` <a id=\"x\"></a>![Diagram](w.png)\n\n[^1]: https://x.org/note\n\n---\n\nEnd.\n\n[Last]: word\n";
+        let got: Vec<(String, String)> =
+            chunks(text).iter().map(|chunk| (chunk.title.to_string(), chunk.text.to_string())).collect();
+        let expected = [
+            ("T", "[Password]: hunter2"),
+            ("T > Minutes", "We met.\n\n[Owner]: Barbara \"of the team\""),
+            ("T > Minutes > The <script> tag", "It runs."),
+            ("T > Minutes > Vec<Zebra> and bold <kbd> Diagram", "[^1]: https://x.org/note\n\nEnd.\n\n[Last]: word"),
+        ];
+        assert_eq!(got, expected.map(|(title, text)| (title.to_owned(), text.to_owned())));
+    }
+
+    #[test]
+    fn a_line_of_blanks_ends_a_paragraph() {
+        for blank in [
+            "\n\n",
+            "\n  \n",
+            "\n\t\n",
+            "\n\u{a0}\n",
+            "\r\n\r\n",
+            "\r\r",
+            "\u{85}\u{85}",
+            "\u{c}",
+            "\u{2029}",
+            "\n\u{feff}\n",
+        ] {
+            let text = format!("{blank}one\ntwo{blank}{blank}three{blank}");
+            assert_eq!(paragraphs(&text).collect::<Vec<_>>(), ["one\ntwo", "three"], "{blank:?}");
+        }
+        assert_eq!(paragraphs("").count() + paragraphs(" \n ").count(), 0);
+        assert_eq!(paragraphs(&"\n".repeat(300_000)).count(), 0);
     }
 
     /// Regression: a page of headings had no passages.

@@ -13,7 +13,7 @@ use turnflow_engine::inference::{
     Embedder, InferenceError, PairScorer, Priority, Role, RowScorer, SparseEmbedder, SparseVector, TokenEmbedder,
     TokenVectors, Vector, WordVectors,
 };
-use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
+use turnflow_engine::language::{Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
 
 /// Model calls that are in progress.
 pub(super) static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -223,7 +223,7 @@ impl Generator for Everything {
             let long = "[1] so it is. ".repeat(5_000);
             let text = replies.get(at % (replies.len() + 1)).map_or(long, |reply| (*reply).to_owned());
             stream.send(&text);
-            Generation { text, finish: Finish::Stop, prompt_tokens: 1, tokens: 1, cut: 0, left_out: 0 }
+            Generation { text, prompt_tokens: 1, tokens: 1, ..Generation::default() }
         })
     }
     fn count(&self, text: &str) -> usize {

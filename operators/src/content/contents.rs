@@ -66,6 +66,8 @@ pub(super) struct State<V> {
     /// Contents that could not be encoded alone and became dead letters. They stay here as long as the dead letter
     /// does, so that they fail no publication.
     refused: HashSet<ContentHash>,
+    /// Contents whose model is away. They fail no publication either.
+    pub waiting: HashSet<ContentHash>,
 }
 
 /// A running preparation. Dropping it ends its claims, however it ends.
@@ -92,7 +94,13 @@ impl<V: Stored> Contents<V> {
     /// Starts with the stored encodings.
     pub fn new(encoder: Arc<dyn Encode<V>>, stored: Vec<(ContentHash, V)>, files: Option<Arc<MappedFiles>>) -> Self {
         let by_content = Keyed::of(stored.into_iter().map(|(hash, value)| Encoded { hash, value }).collect());
-        let state = State { by_content, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
+        let state = State {
+            by_content,
+            unsaved: Vec::new(),
+            claims: Claims::default(),
+            refused: HashSet::new(),
+            waiting: HashSet::new(),
+        };
         let (attached, elsewhere) = (Mutex::default(), OnceLock::new());
         Self { encoder, files, state: Mutex::new(state), attached, elsewhere }
     }
@@ -169,10 +177,17 @@ impl<V: Stored> Contents<V> {
         Ok(embedded)
     }
 
-    /// Contents of these passages that have no encoding and no dead letter.
+    /// Whether a passage's content waits for its model.
+    pub fn waits(&self, chunk: &Chunk) -> bool {
+        self.state.lock().waiting.contains(&chunk.hash)
+    }
+
+    /// Contents of these passages that have no encoding, no dead letter, and no model to wait for.
     pub fn missing(&self, chunks: &[Arc<Chunk>]) -> Vec<Content> {
         let state = self.state.lock();
-        let known = |hash: &ContentHash| state.by_content.has(hash) || state.refused.contains(hash);
+        let known = |hash: &ContentHash| {
+            state.by_content.has(hash) || state.refused.contains(hash) || state.waiting.contains(hash)
+        };
         let known = on_all_cores(chunks, WORTH, |chunk| known(&chunk.hash));
         let missing = chunks.iter().zip(known).filter(|(_, known)| !known);
         let missing: BTreeMap<_, _> = missing.map(|(chunk, _)| (chunk.hash, chunk)).collect();
@@ -181,6 +196,10 @@ impl<V: Stored> Contents<V> {
 }
 
 impl<V: Stored> Prepare for Contents<V> {
+    fn set_aside(&self, contents: &[Content]) {
+        self.state.lock().waiting.extend(contents.iter().map(Content::hash));
+    }
+
     fn ask_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
         let _ = self.elsewhere.set(elsewhere);
     }
@@ -198,11 +217,14 @@ impl<V: Stored> Prepare for Contents<V> {
                 (Ok(_), contents) => {
                     for content in contents {
                         state.refused.remove(&content.hash());
+                        state.waiting.remove(&content.hash());
                     }
                 }
+                (Err(error), _) if error.is_outage() => {}
                 // The last attempt at a content has only that content.
                 (Err(_), [content]) => {
                     state.refused.insert(content.hash());
+                    state.waiting.remove(&content.hash());
                 }
                 (Err(_), _) => {}
             }

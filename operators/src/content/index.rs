@@ -45,7 +45,17 @@ pub(crate) async fn open_blocks<V: Stored, D: Derived<V>>(
     let (store, stored) = Store::open(directory, encoder.dimension(), files.as_ref()).await?;
     let contents = Arc::new(Contents::new(encoder, stored, files));
     let (blocks, places, rows) = (Vec::new(), Places::default(), Paged::default());
-    Ok(BlockIndex { contents, store, blocks, places, is_large: false, rows, leaving: None, lacks: false })
+    Ok(BlockIndex {
+        contents,
+        store,
+        blocks,
+        places,
+        is_large: false,
+        rows,
+        leaving: None,
+        lacks: false,
+        waiting: HashSet::new(),
+    })
 }
 
 /// An index by content.
@@ -62,11 +72,14 @@ pub(crate) struct BlockIndex<V, D> {
     pub(super) leaving: Option<Leaving>,
     /// Whether restored passages lack their encodings.
     lacks: bool,
+    /// The ids of passages that are left out because their model is away.
+    waiting: HashSet<Arc<str>>,
 }
 
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     /// Removes a passage. The last row of the last block takes its place, so that blocks stay full.
     fn remove(&mut self, id: &str) {
+        self.waiting.remove(id);
         let Some((block, row)) = self.places.remove(id, &self.blocks) else { return };
         let (block, place) = (block as usize, row as usize);
         let number = self.blocks[block].rows[place].1.place.get();
@@ -123,6 +136,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
             self.blocks.clear();
             self.places = Places::default();
             self.rows = Paged::default();
+            self.waiting.clear();
         }
         for chunk in &delta.removed {
             self.remove(&chunk.id);
@@ -131,9 +145,11 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         for part in delta.added.chunks(PART) {
             for (chunk, value) in part.iter().zip(self.contents.of(part)) {
                 self.remove(&chunk.id);
-                // A content that could not be encoded has no vector, and is already a dead letter.
-                if let Some(value) = value {
-                    self.add(value, chunk.clone());
+                // A content that could not be encoded has no vector. It is a dead letter already, or it waits.
+                match value {
+                    Some(value) => self.add(value, chunk.clone()),
+                    None if self.contents.waits(chunk) => _ = self.waiting.insert(chunk.id.clone()),
+                    None => {}
                 }
             }
         }
@@ -214,7 +230,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
 
     fn reader(&self) -> Arc<BlockReader<V, D>> {
         let (blocks, rows) = (self.blocks.clone(), self.rows.clone());
-        Arc::new(BlockReader { blocks, rows, contents: self.contents.clone() })
+        Arc::new(BlockReader { blocks, rows, contents: self.contents.clone(), missing: self.waiting.len() })
     }
 
     async fn run_maintenance(&mut self, limits: MaintenanceLimits) -> Result<Vec<String>, IndexError> {
@@ -307,6 +323,8 @@ pub(crate) struct BlockReader<V, D> {
     pub blocks: Vec<Arc<Block<V, D>>>,
     rows: Paged<(u32, u32)>,
     pub(super) contents: Arc<Contents<V>>,
+    /// Number of passages that are left out because their model is away.
+    pub missing: usize,
 }
 
 impl<V, D> BlockReader<V, D> {

@@ -25,7 +25,7 @@ use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
     OperatorError, OperatorKind, built_at_once,
 };
-use turnflow_engine::language::{Generator, SamplingFields};
+use turnflow_engine::language::{Finish, Generator, SamplingFields};
 use turnflow_engine::record::{PortType, Query, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -122,7 +122,14 @@ impl Operator for Decompose {
                 let sampling = self.config.sampling.over(model.sampling());
                 match model.generate(template.fill(&places), sampling).await {
                     Ok(generation) => {
-                        parts = read(&generation.text);
+                        let text = match generation.finish {
+                            Finish::Stop => generation.text.as_str(),
+                            // The last line is not whole.
+                            Finish::Length => {
+                                generation.text.trim_end().rsplit_once('\n').map_or("", |(whole, _)| whole)
+                            }
+                        };
+                        parts = read(text);
                         if parts.is_none() {
                             call.warnings.add("the sub-questions could not be parsed; rules were used");
                         }

@@ -34,7 +34,7 @@ use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, TextEffect, built_at_once,
 };
 use turnflow_engine::language::{Generator, SamplingFields};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -149,6 +149,16 @@ impl OperatorConfig for IdkNormalizeConfig {
     fn models(&self) -> Vec<ModelUse<'_>> {
         let judge = self.judge.as_deref();
         judge.map(|name| ModelUse { field: "judge", name, capability: Capability::Generate }).into_iter().collect()
+    }
+
+    fn text_effect(&self) -> TextEffect {
+        // These read the whole text, or other values than the text.
+        let reads_all = self.ambiguous || !self.hedges.is_empty() || self.judge.is_some() || self.confidence.is_some();
+        if reads_all || self.min_support.is_some() {
+            return TextEffect::Whole;
+        }
+        let rules = IdkRules::of(self.prefixes.clone(), &self.patterns, &self.phrases);
+        TextEffect::Beginning(Arc::new(move |text| rules.certain(text).to_owned()))
     }
 
     fn explain(&self) -> String {

@@ -28,6 +28,9 @@ const HINTS: &[&str] = &[
     "unknown",
 ];
 
+/// Maximum number of characters of a prefix that a regular expression matches, where a text is streamed.
+const LONGEST_PREFIX: usize = 120;
+
 pub(super) fn default_prefixes() -> Vec<String> {
     ["answer:", "the answer is:", "response:", "agent:", "assistant:", "a:", "final answer:"].map(String::from).into()
 }
@@ -86,6 +89,8 @@ pub enum Said {
 pub struct IdkRules {
     prefixes: Vec<String>,
     patterns: Vec<Regex>,
+    /// Whether the pattern is the default one, which begins with known words.
+    is_usual_pattern: bool,
     phrases: Vec<String>,
 }
 
@@ -98,8 +103,9 @@ impl IdkRules {
     /// Rules from the operator's fields. `check` has already rejected invalid regular expressions.
     pub(super) fn of(prefixes: Vec<String>, patterns: &[String], phrases: &[String]) -> Self {
         let phrases = phrases.iter().map(|phrase| words(phrase)).filter(|phrase| !phrase.is_empty()).collect();
+        let is_usual_pattern = patterns == default_patterns();
         let patterns = patterns.iter().filter_map(|pattern| Regex::new(&format!("^(?:{pattern})")).ok()).collect();
-        Self { prefixes, patterns, phrases }
+        Self { prefixes, patterns, is_usual_pattern, phrases }
     }
 
     /// Whether, and how far, an answer's text says that it does not know.
@@ -127,6 +133,28 @@ impl IdkRules {
             text = strip(&text[found.end()..], &self.prefixes);
         }
         text
+    }
+
+    /// The part of a text without prefixes that is certain, whatever follows: none while a prefix or a phrase may begin
+    /// the text.
+    pub(super) fn certain<'t>(&self, text: &'t str) -> &'t str {
+        let plain = self.plain(text);
+        let shown = plain.trim_start().to_lowercase();
+        let may_be_prefix = self.prefixes.iter().any(|prefix| prefix.to_lowercase().starts_with(&shown));
+        // A regular expression may match more than is there.
+        let may_match = !self.patterns.is_empty() && {
+            let is_usual = self.is_usual_pattern;
+            let first: String = shown.chars().take("based on".len()).collect();
+            let begins = !is_usual || "based on".starts_with(&first) || first.starts_with("based on");
+            begins && plain.chars().count() < LONGEST_PREFIX
+        };
+        let said = words(plain);
+        // The last word may go on.
+        let may_give_up = self
+            .phrases
+            .iter()
+            .any(|phrase| phrase.starts_with(said.as_str()) || said.strip_prefix(phrase.as_str()).is_some());
+        if may_be_prefix || may_match || may_give_up { "" } else { plain }
     }
 
     /// Whether the text gives up. A text that starts by giving up but continues with an answer ("I do not have specific

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -25,6 +25,7 @@ use turnflow_engine::wording::JsonError;
 
 use super::open_ai::client::Client;
 use super::open_ai::server::Server;
+use super::open_ai::stream::count as tokens;
 use super::{adapter, load_model};
 
 /// Entry in the model table.
@@ -191,8 +192,9 @@ struct Remote {
 #[derive(Deserialize)]
 struct Answer {
     data: Vec<Embedding>,
+    /// Only counted, so its types do not matter.
     #[serde(default)]
-    usage: Usage,
+    usage: Value,
 }
 
 #[derive(Deserialize)]
@@ -200,12 +202,6 @@ struct Embedding {
     #[serde(default)]
     index: Option<usize>,
     embedding: Vec<f32>,
-}
-
-#[derive(Default, Deserialize)]
-struct Usage {
-    #[serde(default)]
-    prompt_tokens: u64,
 }
 
 impl Embedder for OpenAiEmbedder {
@@ -265,7 +261,10 @@ impl OpenAiEmbedderConfig {
                 _ => return Err(format!("a vector has an invalid index ({place})")),
             }
         }
-        Ok((vectors.into_iter().flatten().collect(), answer.usage.prompt_tokens))
+        Ok((
+            vectors.into_iter().flatten().collect(),
+            tokens(answer.usage.get("prompt_tokens").or_else(|| answer.usage.get("total_tokens"))),
+        ))
     }
 }
 

@@ -28,7 +28,7 @@ use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
     OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
-use turnflow_engine::language::{Generator, Prompt, SamplingFields};
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, SamplingFields};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -184,9 +184,18 @@ impl Operator for Rewrite {
                 }
             }
             let sampling = self.config.sampling.over(self.generator.sampling());
+            let most = sampling.max_tokens;
             let reply = self.generator.generate(self.prompt(turn), sampling).await;
             let instead = if self.config.rules { "as rewritten by rules" } else { "as asked" };
             let query = match reply {
+                // Of several lines, the first one is whole.
+                Ok(Generation { finish: Finish::Length, text, .. })
+                    if self.config.form == Form::Plain && text.trim().lines().count() < 2 =>
+                {
+                    call.warnings
+                        .add(format!("the rewrite was cut at {most} tokens; the question is searched {instead}"));
+                    Query::new(fallback)
+                }
                 Ok(generation) => {
                     match reply::read(&generation.text, self.config.form, &turn.text, self.config.words) {
                         Ok(Reply { text, standalone }) => Query { standalone, ..Query::new(text) },
@@ -226,6 +235,7 @@ mod tests {
     use crate::test_turn::turn;
 
     const PLAIN: &str = r#"(input: "turns", model: "llm")"#;
+    const CUT: &str = r#"(input: "turns", model: "llm", sampling: (max_tokens: 1))"#;
 
     fn run(config: &str, model: &Arc<Scripted>, history: &[&str], text: &str) -> (String, Vec<String>) {
         let operator = operator::<RewriteConfig>(config, &model.models());
@@ -277,7 +287,9 @@ mod tests {
         let json = r#"(input: "turns", model: "llm", form: Json)"#;
         for (config, model, note) in [
             (PLAIN, Scripted::fails(), "no rewrite (inference failed: out of order); "),
-            (PLAIN, Scripted::says(" \n"), "the rewrite is empty; the question is searched as asked"),
+            (PLAIN, Scripted::says(" \n"), "no rewrite (the model gave no text: its reply is empty); "),
+            (PLAIN, Scripted::says("?"), "the rewrite is empty; the question is searched as asked"),
+            (CUT, Scripted::says("When was"), "the rewrite was cut at 1 tokens; the question is searched as asked"),
             (PLAIN, Scripted::says(&"word ".repeat(81)), "the rewrite has 81 words"),
             (PLAIN, Scripted::says("I'm sorry, I cannot help with that."), "the model refused to rewrite"),
             (json, Scripted::says("When was Herbert born?"), "the rewrite is not a JSON object"),

@@ -90,6 +90,10 @@ impl Search for Sparse {
     type Reader = SparseReader;
 
     /// A long search runs elsewhere, together with others.
+    fn missing(&self, reader: &Self::Reader) -> usize {
+        reader.missing
+    }
+
     fn weight(&self, _: &SparseReader, _: &[Arc<str>]) -> usize {
         0
     }

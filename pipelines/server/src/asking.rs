@@ -88,6 +88,8 @@ pub struct Asking {
     asked: Instant,
     /// The node whose text is streamed.
     node: Option<Arc<str>>,
+    /// What this node has written.
+    written: String,
     sent: String,
     titles: HashMap<Arc<str>, Arc<str>>,
 }
@@ -110,6 +112,7 @@ impl Asking {
             deadline,
             asked: Instant::now(),
             node: None,
+            written: String::new(),
             sent: String::new(),
             titles: HashMap::new(),
         })
@@ -129,11 +132,18 @@ impl Asking {
                     if !self.outline.answering.contains(&node) || *self.node.get_or_insert(node.clone()) != node {
                         continue;
                     }
+                    self.written.push_str(&text);
+                    // Nodes behind this one may change the text.
+                    let certain = self.outline.effects.certain(&node, &self.written);
+                    let piece = match certain.trim_end().strip_prefix(self.sent.as_str()) {
+                        Some(piece) if !piece.is_empty() => Arc::<str>::from(piece),
+                        _ => continue,
+                    };
                     if self.sent.is_empty() {
                         self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
                     }
-                    self.sent.push_str(&text);
-                    return Ok(Piece::Text(text));
+                    self.sent.push_str(&piece);
+                    return Ok(Piece::Text(piece));
                 }
                 Some(Event::Answer { record }) => return self.finish(*record).map(|done| Piece::End(Box::new(done))),
                 Some(Event::Failed { reason }) => return Err(reason.into()),
@@ -187,9 +197,9 @@ pub fn hidden(reason: &str) -> String {
     format!("{} failed; see the server's log for the reason", node.unwrap_or("the turn"))
 }
 
-/// What remains to be sent of an answer. An operator may have replaced the text that was sent, for example because the
-/// passages do not support it: then the answer follows it, in a paragraph of its own. Citations that an operator has
-/// removed change nothing.
+/// What remains to be sent of an answer. Only text that nothing changes later is sent in pieces, so the answer continues
+/// them. If it does not, because the model was asked again or another node has answered after a failure, the answer
+/// follows in a paragraph of its own. Citations that were removed change nothing.
 pub fn rest_of(answer: &str, sent: &str) -> String {
     match answer.strip_prefix(sent) {
         Some(rest) => rest.to_owned(),

@@ -32,6 +32,7 @@ impl Conversation {
     pub fn of(messages: &[Json], field: &str) -> Result<Self, ApiError> {
         let mut conversation = Self::default();
         let mut last = None;
+        let question = messages.iter().rposition(|message| message.get("role").and_then(Json::as_str) == Some("user"));
         for (at, message) in messages.iter().enumerate() {
             let place = format!("{field}[{at}]");
             let wrong = |name: &str, problem: &str| ApiError::bad(problem).param(format!("{place}.{name}"));
@@ -54,7 +55,7 @@ impl Conversation {
                 // A message that only calls tools has no content.
                 None | Some(Json::Null) if role == "assistant" => continue,
                 None | Some(Json::Null) => return Err(wrong("content", "a message must have a `content`")),
-                Some(content) => text_of(content, &format!("{place}.content"))?,
+                Some(content) => text_of(content, &format!("{place}.content"), question == Some(at))?,
             };
             match speaker {
                 None => conversation.instructions.push(text),
@@ -143,8 +144,9 @@ impl Labels {
     }
 }
 
-/// The text of a message: a string, or parts that are text.
-fn text_of(content: &Json, place: &str) -> Result<String, ApiError> {
+/// The text of a message: a string, or parts that are text. A part of another kind is an error in the question; in an
+/// earlier message only its kind is told, so that a conversation goes on after an image.
+fn text_of(content: &Json, place: &str, is_question: bool) -> Result<String, ApiError> {
     let parts = match content {
         Json::String(text) => return Ok(text.clone()),
         Json::Array(parts) => parts,
@@ -153,9 +155,15 @@ fn text_of(content: &Json, place: &str) -> Result<String, ApiError> {
     let mut text = String::new();
     for (at, part) in parts.iter().enumerate() {
         let kind = part.get("type").and_then(Json::as_str).unwrap_or_default();
+        let left_out: String;
         let piece = match kind {
             "text" | "input_text" | "output_text" => part.get("text").and_then(Json::as_str),
             "refusal" => part.get("refusal").and_then(Json::as_str),
+            _ if !is_question => {
+                let name: String = kind.chars().take(40).collect();
+                left_out = format!("[{}]", name.trim_start_matches("input_").trim_end_matches("_url"));
+                Some(left_out.as_str())
+            }
             _ => {
                 let problem = format!("parts of the type `{kind}` are not supported: this server reads text only");
                 return Err(ApiError::unsupported(&format!("{place}[{at}].type"), problem));
@@ -195,6 +203,17 @@ mod tests {
         let said: Vec<&str> = conversation.history.iter().map(|utterance| &*utterance.text).collect();
         assert_eq!((said, &*conversation.question), (vec!["first", "an answer"], "why\nnow?"));
         assert_eq!(conversation.prompt().messages.len(), 4);
+    }
+
+    #[test]
+    fn a_conversation_goes_on_after_an_image() {
+        let image = json!([{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {}}]);
+        let conversation = read(json!([
+            {"role": "user", "content": image},
+            {"role": "assistant", "content": "A ship."},
+            {"role": "user", "content": "And that?"},
+        ]));
+        assert_eq!(&*conversation.unwrap().history[0].text, "What is this?\n[image]");
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub struct ServerMetrics {
     seconds: Family<Route, Histogram>,
     first_token: Family<Pipeline, Histogram>,
     epoch: Family<Pipeline, Gauge>,
+    missing: Family<Pipeline, Gauge>,
     turns_running: Family<Pipeline, Gauge>,
     turns_waiting: Family<Pipeline, Gauge>,
     running: Gauge,
@@ -72,6 +73,7 @@ impl Default for ServerMetrics {
             seconds: Family::new_with_constructor(histogram),
             first_token: Family::new_with_constructor(histogram),
             epoch: Family::default(),
+            missing: Family::default(),
             turns_running: Family::default(),
             turns_waiting: Family::default(),
             running: Gauge::default(),
@@ -86,6 +88,11 @@ impl Default for ServerMetrics {
             metrics.first_token.clone(),
         );
         registry.register("turnflow_epoch", "The newest epoch", metrics.epoch.clone());
+        registry.register(
+            "turnflow_missing_passages",
+            "Passages that an index lacks because a model's server is away",
+            metrics.missing.clone(),
+        );
         registry.register("turnflow_turns_running", "Turns that hold a slot", metrics.turns_running.clone());
         registry.register("turnflow_turns_waiting", "Asked turns waiting for a slot", metrics.turns_waiting.clone());
         registry.register("turnflow_http_running", "Running requests", metrics.running.clone());
@@ -104,6 +111,8 @@ impl ServerMetrics {
         for served in app.pipelines() {
             let (label, engine) = (Pipeline { pipeline: served.name().to_string() }, served.engine());
             let number = |of: usize| i64::try_from(of).unwrap_or(i64::MAX);
+            let missing: u64 = engine.missing().iter().map(|(_, missing, _)| missing).sum();
+            self.missing.get_or_create(&label).set(missing.try_into().unwrap_or(i64::MAX));
             self.epoch.get_or_create(&label).set(engine.epochs().current().epoch.try_into().unwrap_or(i64::MAX));
             self.turns_running.get_or_create(&label).set(number(engine.in_flight()));
             self.turns_waiting.get_or_create(&label).set(number(engine.waiting_callers()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use turnflow_engine::adjust::can_skip;
-use turnflow_engine::component::{Aliases, Capability, CorpusRef};
+use turnflow_engine::component::{Aliases, Capability, CorpusRef, TextEffect};
 use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::record::PortType;
 use turnflow_engine::schema::Schema;
@@ -17,6 +17,8 @@ pub struct Outline {
     pub hits: Vec<Arc<str>>,
     /// The node of the answer, and the nodes from which it takes its answer: their text is streamed.
     pub answering: BTreeSet<Arc<str>>,
+    /// For each of these nodes, what the nodes behind it do to its text, in their order.
+    pub effects: Effects,
     /// The language model that writes the answer.
     pub generator: Option<String>,
     /// The corpora, sorted by name.
@@ -33,6 +35,24 @@ pub struct Outline {
     pub routes: bool,
     /// The plan as a graph.
     pub graph: Graph,
+}
+
+/// What nodes do to the texts of answers, by the node that writes the text.
+#[derive(Clone, Debug, Default)]
+pub struct Effects(BTreeMap<Arc<str>, Vec<TextEffect>>);
+
+impl Effects {
+    /// The part of the final text that is certain, from the beginning of the text that a node writes.
+    pub fn certain(&self, node: &str, text: &str) -> String {
+        self.0.get(node).map(|effects| TextEffect::certain(effects, text)).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Effects {
+    /// They follow from the graph, which is compared too.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// The corpora that the hits of a node come from.
@@ -193,6 +213,9 @@ impl Outline {
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
         wanted.extend(operators.iter().rfind(|(_, node, _)| node.output == Some(PortType::Answers)).map(|(at, ..)| at));
         let (mut answering, mut generator) = (BTreeSet::new(), None);
+        // The effects behind the inputs of each node, by its place.
+        let mut behind: BTreeMap<usize, Vec<TextEffect>> = BTreeMap::new();
+        let mut effects = Effects::default();
         // Every node comes after its inputs.
         for (at, node, config) in operators.iter().rev() {
             if !wanted.contains(at) || node.output != Some(PortType::Answers) {
@@ -200,6 +223,13 @@ impl Outline {
             }
             answering.insert(node.id.clone());
             wanted.extend(node.inputs.iter().copied());
+            let after = behind.get(at).cloned().unwrap_or_default();
+            let with = || [config.text_effect()].into_iter().chain(after.iter().cloned()).collect();
+            for input in &node.inputs {
+                // A text that goes two ways is changed in two ways.
+                behind.entry(*input).and_modify(|effects| *effects = vec![TextEffect::Whole]).or_insert_with(with);
+            }
+            effects.0.insert(node.id.clone(), after);
             let models = config.models();
             let writes = models.iter().find(|model| model.capability == Capability::Generate);
             generator = generator.or(writes.map(|model| model.name.to_owned()));
@@ -208,6 +238,7 @@ impl Outline {
         Self {
             hits: gives_hits.map(|(_, node, _)| node.id.clone()).collect(),
             answering,
+            effects,
             generator,
             corpora: plan.corpora.iter().map(|corpus| corpus.name.clone()).collect(),
             access: plan

@@ -47,7 +47,7 @@ impl IndexWriter {
     }
 
     pub(super) async fn try_again(&mut self) {
-        let Some(Retry { report, delay, .. }) = self.retry.take() else { return };
+        let (report, delay) = self.retry.take().map_or((None, RETRY.0), |retry| (retry.report, retry.delay));
         match self.publish(Delta::default()).await {
             Ok(epoch) => {
                 tracing::warn!(corpus = %self.corpus, epoch, "published after earlier failures");

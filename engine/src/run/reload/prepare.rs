@@ -172,7 +172,8 @@ impl Reload<'_> {
                 None => {
                     self.context.published.admit(&planned.name, true);
                     let (dead, files) = (self.context.dead.clone(), self.context.files());
-                    let preparing = Preparing::new(planned.name.clone(), dead, files);
+                    let holds_commits = !self.context.options.shape().is_first();
+                    let preparing = Preparing::new(planned.name.clone(), dead, files).holding_commits(holds_commits);
                     let epochs = self.context.published.clone();
                     let opened = std::mem::take(&mut opened);
                     let parts = self.context.parts_of(&planned.name);

@@ -88,7 +88,15 @@ impl Decoder {
             finish = Finish::Stop;
         }
         streamed.end(&text);
-        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut, left_out })
+        Ok(Generation {
+            text,
+            finish,
+            prompt_tokens,
+            tokens: found.tokens.len() as u64,
+            cut,
+            left_out,
+            ..Generation::default()
+        })
     }
 
     async fn likelihood(

@@ -247,7 +247,15 @@ impl Seq2Seq {
             finish = Finish::Stop;
         }
         streamed.end(&text);
-        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut, left_out })
+        Ok(Generation {
+            text,
+            finish,
+            prompt_tokens,
+            tokens: found.tokens.len() as u64,
+            cut,
+            left_out,
+            ..Generation::default()
+        })
     }
 }
 

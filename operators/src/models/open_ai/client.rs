@@ -7,20 +7,25 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use eventsource_stream::{EventStreamError, Eventsource};
 use futures::{Stream, StreamExt};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use parking_lot::Mutex;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use turnflow_engine::inference::{InferenceError, Usage};
 use turnflow_engine::language::{Generation, TextStream};
 
-use super::bounded::{Broken, MOST, bounded};
-use super::stream::{AnswerError, Gathered, said};
+use super::bounded::{Broken, Head, MOST, bounded, head, pieces_in_time};
+use super::refused::{Change, change, hint};
+use super::stream::{AnswerError, Gathered, passes, said, unread};
 
 /// Maximum pause between two attempts, unless the server asks for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Maximum size of the body of a failed request that is read; more than an error message needs.
 const MOST_OF_AN_ERROR: usize = 64 << 10;
+/// Number of bytes at the start of a stream in which an error is looked for that is no event.
+const HEAD: usize = 4 << 10;
+
 /// Limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::models) struct Limits {
@@ -61,6 +66,8 @@ pub(in crate::models) struct Client {
     key: Option<String>,
     limits: Limits,
     running: Semaphore,
+    /// What the server has refused in earlier requests.
+    refused: Mutex<Vec<Change>>,
     pub meter: Arc<Meter>,
 }
 
@@ -77,15 +84,29 @@ struct Failure {
     passing: bool,
     /// Pause that the server asks for.
     after: Option<Duration>,
+    /// The body of a response that refuses the request.
+    refusal: Option<String>,
 }
 
 impl Failure {
+    /// The failure with a hint behind its reason.
+    fn with(mut self, hint: &str) -> Self {
+        if let InferenceError::Server { reason, .. } = &mut self.error {
+            *reason = format!("{reason} ({hint})");
+        }
+        self
+    }
+
     /// The final error, for a client that makes this many retries. A transient error stays marked as such only if the
     /// client makes none, so that its caller may retry.
     fn told(self, retries: usize) -> InferenceError {
         let Self { mut error, passing, .. } = self;
         if let InferenceError::Server { transient, .. } | InferenceError::TimedOut { transient, .. } = &mut error {
             *transient = passing && retries == 0;
+        }
+        if let InferenceError::Server { status, outage, .. } = &mut error {
+            // A wrong key, an empty account and a missing model are no faults of the input either.
+            *outage = passing || matches!(status, Some(401..=404));
         }
         error
     }
@@ -99,8 +120,13 @@ impl Client {
         key: Option<(&str, Option<String>)>,
         limits: Limits,
     ) -> Result<Self, InferenceError> {
-        let refused =
-            |reason: String| InferenceError::Server { url: url.to_owned(), status: None, reason, transient: false };
+        let refused = |reason: String| InferenceError::Server {
+            url: url.to_owned(),
+            status: None,
+            reason,
+            transient: false,
+            outage: false,
+        };
         let endpoint = format!("{}/{path}", url.trim_end_matches('/'));
         let endpoint = reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("not a valid URL: {error}")))?;
         let mut headers = HeaderMap::new();
@@ -116,7 +142,10 @@ impl Client {
             headers.insert(AUTHORIZATION, header);
             secret = Some(value);
         }
-        let mut builder = reqwest::Client::builder().default_headers(headers).connect_timeout(limits.whole);
+        // A redirect would send prompts to a server that nobody has configured.
+        let redirects = reqwest::redirect::Policy::none();
+        let builder = reqwest::Client::builder().default_headers(headers).connect_timeout(limits.whole);
+        let mut builder = builder.redirect(redirects);
         let host = endpoint.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
             // A proxy for external servers does not lead back to this machine.
@@ -124,7 +153,8 @@ impl Client {
         }
         let http = builder.build().map_err(|error| refused(error.to_string()))?;
         let running = Semaphore::new(limits.concurrency);
-        Ok(Self { http, url: url.to_owned(), endpoint, key: secret, limits, running, meter: Arc::default() })
+        let (refused, meter) = (Mutex::default(), Arc::default());
+        Ok(Self { http, url: url.to_owned(), endpoint, key: secret, limits, running, refused, meter })
     }
 
     /// A permanent error of this server.
@@ -142,7 +172,7 @@ impl Client {
 
     fn error(&self, status: Option<u16>, reason: String) -> InferenceError {
         let reason = self.without_key(reason);
-        InferenceError::Server { url: self.url.clone(), status, reason, transient: false }
+        InferenceError::Server { url: self.url.clone(), status, reason, transient: false, outage: false }
     }
 
     /// Requests a text, with retries. The text goes to `stream` as it arrives.
@@ -150,13 +180,13 @@ impl Client {
         let once = |body| async move {
             stream.restart();
             let (answer, after) = self.send(body).await?;
-            let events = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| {
-                kind.to_str().is_ok_and(|kind| kind.to_ascii_lowercase().starts_with("text/event-stream"))
-            });
-            if answer.status().is_success() && events {
-                return self.gather(bounded(answer.bytes_stream()).eventsource(), stream).await;
+            let mut pieces = self.succeeded(answer, after).await?;
+            let Head { bytes, is_events } = head(&mut pieces).await.map_err(|error| self.ended(error))?;
+            let pieces = futures::stream::once(async { Ok(Bytes::from(bytes)) }).chain(pieces);
+            if is_events {
+                return self.gather(bounded(pieces), stream).await;
             }
-            let text = self.whole(answer, after).await?;
+            let text = self.collect(pieces).await?;
             let generation = Gathered::whole(&text).map_err(|error| self.wrong(&error))?;
             stream.send(&generation.text);
             Ok(generation)
@@ -174,8 +204,9 @@ impl Client {
         let read = &read;
         let once = |body| async move {
             let (answer, after) = self.send(body).await?;
-            let text = self.whole(answer, after).await?;
-            read(&text).map_err(|reason| Failure { error: self.refused(reason), passing: false, after: None })
+            let pieces = self.succeeded(answer, after).await?;
+            let text = self.collect(pieces).await?;
+            read(&text).map_err(|reason| self.permanent(reason))
         };
         self.tried(body, once, |(_, tokens)| *tokens).await.map(|(what, _)| what)
     }
@@ -189,7 +220,10 @@ impl Client {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let body = serde_json::to_vec(body).map_err(|error| self.refused(error.to_string()))?;
+        let mut fields = body.clone();
+        self.refused.lock().iter().for_each(|change| change.apply(&mut fields));
+        let encode = |fields: &Value| serde_json::to_vec(fields).map_err(|error| self.refused(error.to_string()));
+        let mut body = encode(&fields)?;
         // The permit is held during pauses too, so that an overloaded server gets no further requests.
         let _place = self.running.acquire().await.map_err(|error| self.refused(error.to_string()))?;
         let mut tried = 0;
@@ -204,6 +238,20 @@ impl Client {
                     return Ok(answer);
                 }
                 Err(failure) => failure,
+            };
+            if let Some(change) = failure.refusal.as_deref().and_then(|refusal| change(&fields, refusal)) {
+                tracing::warn!(url = %self.url, error = %failure.error, "{change}");
+                change.apply(&mut fields);
+                body = encode(&fields)?;
+                let mut refused = self.refused.lock();
+                if !refused.contains(&change) {
+                    refused.push(change);
+                }
+                continue;
+            }
+            let failure = match failure.refusal.as_deref().and_then(|refusal| hint(&fields, refusal)) {
+                Some(hint) => failure.with(&hint),
+                None => failure,
             };
             let pause = failure.after.unwrap_or_else(|| pause(self.limits.pause, tried, &body));
             // Gives up if the server asks for a pause that is longer than an attempt may take.
@@ -221,32 +269,39 @@ impl Client {
     async fn send(&self, body: Vec<u8>) -> Result<(reqwest::Response, Option<Duration>), Failure> {
         let request = self.http.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json").body(body);
         let answer = self.in_time(request.send()).await?.map_err(|error| self.broken(error))?;
-        let after = answer.headers().get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?));
+        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let exact = header("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());
+        let exact = exact.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
+        let after = exact.or_else(|| header(RETRY_AFTER.as_str()).and_then(retry_after));
         Ok((answer, after))
     }
 
-    /// The whole body of a successful response.
-    async fn whole(&self, answer: reqwest::Response, after: Option<Duration>) -> Result<String, Failure> {
+    /// The pieces of a successful response.
+    async fn succeeded(
+        &self,
+        answer: reqwest::Response,
+        after: Option<Duration>,
+    ) -> Result<impl Stream<Item = Result<Bytes, Broken>> + Unpin + use<>, Failure> {
         let status = answer.status();
+        let location =
+            answer.headers().get(LOCATION).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let mut pieces = Box::pin(pieces_in_time(Box::pin(answer.bytes_stream()), self.limits.silence));
+        if status.is_success() {
+            return Ok(pieces);
+        }
+        if let Some(location) = location.filter(|_| status.is_redirection()) {
+            let reason =
+                format!("status {status}: the server redirects to {location}; if that is right, set `url` to it");
+            return Err(self.permanent(reason));
+        }
         let mut text = Vec::new();
-        let mut pieces = answer.bytes_stream();
-        while let Some(piece) = self.in_time(pieces.next()).await? {
-            match piece {
-                Ok(_) if !status.is_success() && text.len() > MOST_OF_AN_ERROR => break,
-                Ok(piece) if text.len() + piece.len() > MOST => {
-                    let error = self.refused(format!("the response is longer than {} MiB", MOST >> 20));
-                    return Err(Failure { error, passing: false, after: None });
-                }
-                Ok(piece) => text.extend_from_slice(&piece),
-                // The status of a failed request matters more than its body.
-                Err(_) if !status.is_success() => break,
-                Err(error) => return Err(self.broken(error)),
-            }
+        // The status of a failed request matters more than its body.
+        while let Some(Ok(piece)) = pieces.next().await
+            && text.len() <= MOST_OF_AN_ERROR
+        {
+            text.extend_from_slice(&piece);
         }
         let text = self.without_key(String::from_utf8_lossy(&text).into_owned());
-        if status.is_success() {
-            return Ok(text);
-        }
         let mut reason = format!("status {status}: {}", said(&text));
         if status == reqwest::StatusCode::NOT_FOUND {
             reason = format!(
@@ -254,40 +309,67 @@ impl Client {
                 self.endpoint.path()
             );
         }
+        let refusal = matches!(status.as_u16(), 400 | 422).then_some(text);
         let error = self.error(Some(status.as_u16()), reason);
-        let passing = status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429);
-        Err(Failure { error, passing, after })
+        Err(Failure { error, passing: passes(status.as_u16().into()), after, refusal })
+    }
+
+    /// The whole body of a successful response.
+    async fn collect(&self, pieces: impl Stream<Item = Result<Bytes, Broken>>) -> Result<String, Failure> {
+        let mut pieces = std::pin::pin!(pieces);
+        let mut text = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|error| self.ended(error))?;
+            if text.len() + piece.len() > MOST {
+                return Err(self.permanent(format!("the response is longer than {} MiB", MOST >> 20)));
+            }
+            text.extend_from_slice(&piece);
+        }
+        Ok(self.without_key(String::from_utf8_lossy(&text).into_owned()))
     }
 
     async fn gather(
         &self,
-        events: eventsource_stream::EventStream<impl Stream<Item = Result<Bytes, Broken>>>,
+        pieces: impl Stream<Item = Result<Bytes, Broken>>,
         stream: &TextStream,
     ) -> Result<Generation, Failure> {
-        let mut events = std::pin::pin!(events);
+        let mut start = Vec::new();
+        let pieces = pieces.inspect(|piece| {
+            if let Ok(piece) = piece {
+                start.extend_from_slice(&piece[..piece.len().min(HEAD.saturating_sub(start.len()))]);
+            }
+        });
+        let gathered = self.events(pieces, stream).await?;
+        gathered.end().map_err(|error| {
+            let told = (error == AnswerError::Nothing).then(|| unread(&String::from_utf8_lossy(&start))).flatten();
+            self.wrong(&told.unwrap_or(error))
+        })
+    }
+
+    async fn events(
+        &self,
+        pieces: impl Stream<Item = Result<Bytes, Broken>>,
+        stream: &TextStream,
+    ) -> Result<Gathered, Failure> {
+        let mut events = std::pin::pin!(pieces.eventsource());
         let mut gathered = Gathered::default();
-        while let Some(event) = self.in_time(events.next()).await? {
+        while let Some(event) = events.next().await {
             let event = event.map_err(|error| match error {
-                EventStreamError::Transport(Broken::Connection(error)) => self.broken(error),
-                EventStreamError::Transport(Broken::TooLong(reason)) => {
-                    Failure { error: self.refused(reason), passing: false, after: None }
-                }
-                other => {
-                    let error = self.refused(format!("the event stream cannot be parsed: {other}"));
-                    Failure { error, passing: false, after: None }
-                }
+                EventStreamError::Transport(error) => self.ended(error),
+                other => self.permanent(format!("the event stream cannot be parsed: {other}")),
             })?;
             if event.data.trim().is_empty() {
                 continue;
             }
             let before = gathered.text().len();
-            let is_over = gathered.take(&self.without_key(event.data)).map_err(|error| self.wrong(&error))?;
+            let data = self.without_key(event.data);
+            let is_over = gathered.event(&event.event, &data).map_err(|error| self.wrong(&error))?;
             stream.send(&gathered.text()[before..]);
             if is_over {
                 break;
             }
         }
-        gathered.end().map_err(|error| self.wrong(&error))
+        Ok(gathered)
     }
 
     async fn in_time<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
@@ -296,14 +378,24 @@ impl Client {
 
     fn late(&self, waited: Duration) -> Failure {
         let error = InferenceError::TimedOut { url: self.url.clone(), seconds: waited.as_secs_f64(), transient: false };
-        Failure { error, passing: true, after: None }
+        Failure { error, passing: true, after: None, refusal: None }
+    }
+
+    /// A failure that a retry does not mend.
+    fn permanent(&self, reason: String) -> Failure {
+        Failure { error: self.refused(reason), passing: false, after: None, refusal: None }
     }
 
     fn wrong(&self, error: &AnswerError) -> Failure {
-        Failure {
-            error: self.refused(error.to_string()),
-            passing: matches!(error, AnswerError::Cut | AnswerError::Nothing),
-            after: None,
+        Failure { passing: error.passes(), ..self.permanent(error.to_string()) }
+    }
+
+    /// The bytes of a response have ended too early.
+    fn ended(&self, error: Broken) -> Failure {
+        match error {
+            Broken::Connection(error) => self.broken(error),
+            Broken::Silent => self.late(self.limits.silence),
+            Broken::TooLong(reason) => self.permanent(reason),
         }
     }
 
@@ -318,7 +410,7 @@ impl Client {
             reason = format!("{reason}: {error}");
             cause = error.source();
         }
-        Failure { error: self.refused(reason), passing, after: None }
+        Failure { passing, ..self.permanent(reason) }
     }
 }
 

@@ -9,9 +9,14 @@
 //!
 //! Sends `POST {url}/chat/completions` and reads the response as a stream, so that a server that hangs is detected
 //! between two tokens. Responses that are not streamed are accepted too. Transient errors are retried: no connection,
-//! no response in time, the statuses 408, 409, 425, 429 and 5xx, and streams that end early. The pause doubles each
-//! time, or follows `Retry-After`. Permanent errors (a wrong key, an unknown model, a response that is not JSON) fail
-//! at once.
+//! no response in time, the statuses 408, 409, 425, 429 and 5xx, streams that end early, and the same faults reported
+//! within a stream. The pause doubles each time, or follows `Retry-After`. Permanent errors (a wrong key, an unknown
+//! model, a redirect, a response that is not JSON) fail at once.
+//!
+//! Thoughts are no part of the text, whether the server sends them in a field of their own or between tags. A response
+//! without a text fails. A field that the server refuses (`max_tokens`, `temperature`, `stream_options` and others that
+//! do not change what is asked) is renamed or left out from then on, with a warning; `body` and `limit_field` say so
+//! from the start.
 //!
 //! The key is read from an environment variable and never occurs in an error, a log or a fingerprint.
 //!
@@ -20,12 +25,15 @@
 
 mod bounded;
 pub(super) mod client;
+mod refused;
 mod request;
 pub(super) mod server;
-mod stream;
+pub(super) mod stream;
+mod surrogates;
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -83,6 +91,14 @@ pub struct OpenAiConfig {
     /// Whether requests at a temperature above 0 have a seed. Some servers refuse requests with one. Default true.
     #[serde(default = "default_seeded")]
     pub seeded: bool,
+    /// The name of the field that limits the number of tokens. Default `max_tokens`; newer models of OpenAI take only
+    /// `max_completion_tokens`.
+    #[serde(default = "default_limit_field")]
+    pub limit_field: String,
+    /// Further fields of each request, such as `{"reasoning_effort": "low"}`. A field whose value is `None` is left out,
+    /// such as `{"temperature": None}`. Default: none.
+    #[serde(default)]
+    pub body: BTreeMap<String, Option<serde_json::Value>>,
     /// Default sampling settings, for fields that operators omit. The protocol supports only `max_tokens`,
     /// `temperature`, `top_p`, `seed` and `stop`.
     #[serde(default)]
@@ -110,6 +126,9 @@ fn default_context() -> usize {
 fn default_seeded() -> bool {
     true
 }
+fn default_limit_field() -> String {
+    "max_tokens".into()
+}
 
 impl ModelConfig for OpenAiConfig {
     fn computes_here(&self) -> bool {
@@ -121,6 +140,12 @@ impl ModelConfig for OpenAiConfig {
         check.range("context", self.context, 16, 100_000_000);
         if let Some(tokenizer) = &self.tokenizer {
             check.exists("tokenizer", tokenizer);
+        }
+        if let Some(name) = ["messages", "model"].into_iter().find(|name| self.body.contains_key(*name)) {
+            check.error("wrong-value", "body", format!("`{name}` cannot be set here"));
+        }
+        if self.limit_field.trim().is_empty() {
+            check.error("wrong-value", "limit_field", "the name is empty");
         }
         check.sampling("sampling", &self.sampling);
         let sampling = self.sampling.over(&Sampling::default());
@@ -141,7 +166,7 @@ impl ModelConfig for OpenAiConfig {
         let sampling = self.sampling.over(&Sampling::default());
         format!(
             "url: {}, model: {:?}, key: {}, context: {}, max_tokens: {}, temperature: {}, seeded: {}, \
-             timeout: {} s, concurrency: {}, retries: {}",
+             timeout: {} s, concurrency: {}, retries: {}{}",
             self.url,
             self.model,
             self.server().key(),
@@ -152,6 +177,7 @@ impl ModelConfig for OpenAiConfig {
             self.timeout_s,
             self.concurrency,
             self.retries,
+            self.departures(),
         )
     }
 
@@ -173,6 +199,19 @@ impl OpenAiConfig {
         }
     }
 
+    /// The settings of requests that differ from the usual ones.
+    fn departures(&self) -> String {
+        let mut all = String::new();
+        if self.limit_field != default_limit_field() {
+            all.push_str(&format!(", limit_field: {}", self.limit_field));
+        }
+        for (name, value) in &self.body {
+            let value = value.as_ref().map_or("left out".to_owned(), ToString::to_string);
+            all.push_str(&format!(", {name}: {value}"));
+        }
+        all
+    }
+
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
         let tokens = self.tokenizer.as_ref().map(|file| Tokens::read(&file.path)).transpose()?;
         let mut hasher = blake3::Hasher::new();
@@ -181,13 +220,16 @@ impl OpenAiConfig {
             hasher.update(part.as_bytes());
         }
         tokens.iter().for_each(|tokens| _ = hasher.update(&tokens.bytes));
+        // Without them, the fingerprint is that of versions that had no such fields.
+        hasher.update(self.departures().as_bytes());
         let counter = Counter { tokenizer: tokens.map(|tokens| tokens.tokenizer) };
         let tokenizer = counter.tokenizer.clone();
         let sampling = self.sampling.over(&Sampling::default());
         let client = self.server().client("chat/completions")?;
         let meter = client.meter.clone();
-        let generator = request::OpenAi::new(client, self.model.clone(), self.context, counter, sampling);
-        let generator = if self.seeded { generator } else { generator.unseeded() };
+        let form =
+            request::Form { seeded: self.seeded, limit_field: self.limit_field.clone(), body: self.body.clone() };
+        let generator = request::OpenAi::new(client, self.model.clone(), self.context, counter, sampling).with(form);
         Ok(Model {
             name: name.to_owned(),
             fingerprint: hasher.finalize().to_hex().to_string(),

@@ -1,5 +1,6 @@
 //! Turns prompts into requests that fit the model's context.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -57,18 +58,35 @@ pub(super) struct OpenAi {
     context: usize,
     counter: Arc<Counter>,
     sampling: Sampling,
-    seeded: bool,
+    form: Arc<Form>,
+}
+
+/// How requests depart from the usual form.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    /// Whether requests at a temperature above 0 have a seed.
+    pub seeded: bool,
+    /// The name of the field that limits the number of tokens.
+    pub limit_field: String,
+    /// Fields to set, or to leave out.
+    pub body: BTreeMap<String, Option<Value>>,
+}
+
+impl Default for Form {
+    fn default() -> Self {
+        Self { seeded: true, limit_field: "max_tokens".into(), body: BTreeMap::new() }
+    }
 }
 
 impl OpenAi {
     pub fn new(client: Client, model: String, context: usize, counter: Counter, sampling: Sampling) -> Self {
         let (client, counter) = (Arc::new(client), Arc::new(counter));
-        Self { client, model: model.into(), context, counter, sampling, seeded: true }
+        Self { client, model: model.into(), context, counter, sampling, form: Arc::default() }
     }
 
-    /// The same generator, whose requests have no seed.
-    pub fn unseeded(self) -> Self {
-        Self { seeded: false, ..self }
+    /// The same generator, whose requests have this form.
+    pub fn with(self, form: Form) -> Self {
+        Self { form: Arc::new(form), ..self }
     }
 }
 
@@ -84,7 +102,7 @@ impl Generator for OpenAi {
         stream: TextStream,
     ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let (client, model, counter) = (self.client.clone(), self.model.clone(), self.counter.clone());
-        let seeded = self.seeded;
+        let form = self.form.clone();
         let limit = self.context.saturating_sub(sampling.max_tokens);
         async move {
             if let Some(field) = not_in_the_protocol(&sampling) {
@@ -98,7 +116,7 @@ impl Generator for OpenAi {
             let (prompt, cut) =
                 tokio::task::spawn_blocking(fit).await.map_err(|error| InferenceError::Failed(error.to_string()))??;
             let left_out = prompt.left_out();
-            let generation = client.complete(&body(&model, &prompt, &sampling, seeded), &stream).await?;
+            let generation = client.complete(&body(&model, &prompt, &sampling, &form), &stream).await?;
             Ok(Generation { cut, left_out, ..generation })
         }
         .boxed()
@@ -106,6 +124,10 @@ impl Generator for OpenAi {
 
     fn count(&self, text: &str) -> usize {
         self.counter.count(text)
+    }
+
+    fn may_lack_opening(&self) -> bool {
+        true
     }
 }
 
@@ -123,7 +145,7 @@ fn broken(text: &str) -> String {
     out
 }
 
-fn body(model: &str, prompt: &Prompt, sampling: &Sampling, seeded: bool) -> Value {
+fn body(model: &str, prompt: &Prompt, sampling: &Sampling, form: &Form) -> Value {
     let messages: Vec<Value> = prompt
         .messages
         .iter()
@@ -132,7 +154,7 @@ fn body(model: &str, prompt: &Prompt, sampling: &Sampling, seeded: bool) -> Valu
     let mut body = json!({
         "model": model,
         "messages": messages,
-        "max_tokens": sampling.max_tokens,
+        form.limit_field.as_str(): sampling.max_tokens,
         "temperature": sampling.temperature,
         "stream": true,
         "stream_options": {"include_usage": true},
@@ -141,11 +163,19 @@ fn body(model: &str, prompt: &Prompt, sampling: &Sampling, seeded: bool) -> Valu
         body["top_p"] = json!(sampling.top_p);
     }
     // At temperature 0, a seed has no effect.
-    if seeded && sampling.temperature > 0.0 {
+    if form.seeded && sampling.temperature > 0.0 {
         body["seed"] = json!(sampling.seed);
     }
     if !sampling.stop.is_empty() {
         body["stop"] = json!(sampling.stop);
+    }
+    if let Some(fields) = body.as_object_mut() {
+        for (name, value) in &form.body {
+            match value {
+                Some(value) => drop(fields.insert(name.clone(), value.clone())),
+                None => drop(fields.remove(name)),
+            }
+        }
     }
     body
 }
@@ -158,13 +188,22 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_is_sent() {
         let prompt = Prompt { messages: vec![Message::fixed(ChatRole::User, "why?")] };
-        let plain = body("m", &prompt, &Sampling::default(), true);
+        let usual = Form::default();
+        let plain = body("m", &prompt, &Sampling::default(), &usual);
         assert_eq!(plain["messages"], json!([{"role": "user", "content": "why?"}]));
         assert_eq!((&plain["max_tokens"], &plain["temperature"]), (&json!(256), &json!(0.0)));
         assert!(["seed", "stop", "top_p"].iter().all(|field| plain.get(field).is_none()), "{plain}");
         let sampling = Sampling { temperature: 0.5, top_p: 0.5, seed: 7, stop: vec!["\n".into()], ..plain_sampling() };
-        let all = body("m", &prompt, &sampling, true);
-        assert!(body("m", &prompt, &sampling, false).get("seed").is_none());
+        let all = body("m", &prompt, &sampling, &usual);
+        let fields = [("temperature", None), ("reasoning_effort", Some(json!("low")))];
+        let form = Form {
+            seeded: false,
+            limit_field: "max_completion_tokens".into(),
+            body: fields.map(|(name, value)| (name.to_owned(), value)).into(),
+        };
+        let other = body("m", &prompt, &sampling, &form);
+        assert!(["seed", "temperature", "max_tokens"].iter().all(|field| other.get(field).is_none()), "{other}");
+        assert_eq!((&other["max_completion_tokens"], &other["reasoning_effort"]), (&json!(256), &json!("low")));
         assert_eq!((&all["seed"], &all["stop"], &all["top_p"]), (&json!(7), &json!(["\n"]), &json!(0.5)));
     }
 
@@ -172,7 +211,7 @@ mod tests {
     fn control_tokens_are_no_more_than_text() {
         let prompt =
             Prompt { messages: vec![Message::fixed(ChatRole::User, "a<|im_end|>\n<|im_start|>system </s>[1]")] };
-        let sent = body("m", &prompt, &Sampling::default(), true);
+        let sent = body("m", &prompt, &Sampling::default(), &Form::default());
         assert_eq!(sent["messages"][0]["content"], "a< |im_end|>\n< |im_start|>system < /s>[1]");
         assert_eq!(broken("<<SYS>> <|a|><|b|> <b>x</b>"), "< <SYS>> < |a|>< |b|> <b>x</b>");
     }

@@ -1,132 +1,256 @@
 //! Parses responses: a stream of events, or one JSON object.
+//!
+//! Servers depart from OpenAI's protocol in many ways, so only what is needed is read, whatever its type: a text in parts,
+//! counts that are null, negative or have a decimal point, an error that is empty or false.
 
-use serde::Deserialize;
+use serde_json::Value;
 use turnflow_engine::language::{Finish, Generation};
 use turnflow_engine::wording::JsonError;
+
+use super::surrogates;
 
 /// Why a response has no text.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum AnswerError {
     #[error("the response is not JSON ({error}): {text}")]
     NoJson { error: String, text: String },
-    #[error("the server reported an error: {0}")]
-    Reported(String),
+    #[error("the server reported an error: {reason}")]
+    Reported {
+        reason: String,
+        /// Whether a later request may succeed.
+        passing: bool,
+    },
     #[error("the response has no choices")]
     NoChoices,
     #[error("the server withheld the text (content filter)")]
     Withheld,
+    #[error("the server broke the text off (finish_reason `{0}`)")]
+    BrokenOff(String),
     #[error("the response ended before the text did")]
     Cut,
     #[error("the response ended without a text; is the prompt longer than the server's context? Set `context`")]
     Nothing,
+    #[error("the model gave no text: {0}")]
+    NoText(String),
 }
 
-#[derive(Debug, Deserialize)]
-struct Piece {
-    #[serde(default)]
-    choices: Option<Vec<Choice>>,
-    #[serde(default)]
-    usage: Option<Usage>,
-    #[serde(default)]
-    error: Option<serde_json::Value>,
+impl AnswerError {
+    /// Whether the same request may succeed later.
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::Cut | Self::Nothing | Self::BrokenOff(_) => true,
+            Self::Reported { passing, .. } => *passing,
+            Self::NoJson { .. } | Self::NoChoices | Self::Withheld | Self::NoText(_) => false,
+        }
+    }
 }
 
-#[derive(Debug, Deserialize)]
-struct Choice {
-    /// Set in events of a stream.
-    #[serde(default)]
-    delta: Option<Text>,
-    /// Set in a response that is not streamed.
-    #[serde(default)]
-    message: Option<Text>,
-    /// `None`: the server never says why a text ends. `Some(None)`: the text has not ended.
-    #[serde(default, deserialize_with = "present")]
-    finish_reason: Option<Option<String>>,
-}
-
-fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::deserialize(value).map(Some)
-}
-
-#[derive(Debug, Deserialize)]
-struct Text {
-    #[serde(default)]
-    content: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Usage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
-}
+/// Reasons for the end of a text, in lower case. Each server has its own names.
+const ENDS: &[&str] = &[
+    "stop",
+    "eos",
+    "eos_token",
+    "eos_token_id",
+    "end_turn",
+    "end",
+    "stop_sequence",
+    "stop_token",
+    "stop_string",
+    "complete",
+    "completed",
+    "done",
+    "finish",
+    "finished",
+    "normal",
+    "success",
+    "tool_calls",
+    "tool_use",
+    "function_call",
+    "null",
+    "none",
+];
+const LIMITS: &[&str] = &[
+    "length",
+    "max_tokens",
+    "max_output_tokens",
+    "max_new_tokens",
+    "max_completion_tokens",
+    "max_length",
+    "model_length",
+    "token_limit",
+    "context_length",
+    "context_length_exceeded",
+    "model_context_window_exceeded",
+    "limit",
+];
+const WITHHELD: &[&str] = &[
+    "content_filter",
+    "content-filter",
+    "safety",
+    "recitation",
+    "blocklist",
+    "prohibited_content",
+    "spii",
+    "language",
+    "image_safety",
+    "refusal",
+    "sensitive",
+    "content_filtered",
+    "error_toxic",
+    "guardrail_intervened",
+];
+const BROKEN_OFF: &[&str] = &[
+    "error",
+    "abort",
+    "aborted",
+    "cancel",
+    "canceled",
+    "cancelled",
+    "insufficient_system_resource",
+    "timeout",
+    "time_limit",
+    "network_error",
+    "server_error",
+    "failed",
+    "interrupted",
+    "preempted",
+    "user_cancel",
+    "overloaded",
+    "malformed_function_call",
+    "unexpected_tool_call",
+    "other",
+    "finish_reason_unspecified",
+];
 
 /// A response that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     text: String,
+    thoughts: String,
+    refusal: String,
     finish: Option<String>,
     tokens: (u64, u64),
     any_choice: bool,
+    calls_tools: bool,
     /// The server says that the text goes on.
     goes_on: bool,
     done: bool,
 }
 
 impl Gathered {
+    /// Takes one event of a stream: its name and its data. Returns true if the response is complete.
+    pub fn event(&mut self, name: &str, data: &str) -> Result<bool, AnswerError> {
+        if name == "error" {
+            return Err(reported(&parse(data).unwrap_or_else(|_| Value::String(data.to_owned()))));
+        }
+        self.take(data)
+    }
+
     /// Takes the data of one event, or a whole response. Returns true if the response is complete.
-    pub fn take(&mut self, data: &str) -> Result<bool, AnswerError> {
+    fn take(&mut self, data: &str) -> Result<bool, AnswerError> {
         let data = data.trim();
         if data == "[DONE]" {
             self.done = true;
             return Ok(true);
         }
-        let piece: Piece = serde_json::from_str(data).map_err(|error| AnswerError::NoJson {
-            error: JsonError::from(error).to_string(),
-            text: shortened(data),
-        })?;
-        if let Some(error) = piece.error.filter(|error| !error.is_null()) {
-            return Err(AnswerError::Reported(message(&error)));
+        let piece = parse(data)?;
+        if let Some(error) = piece.get("error").filter(|error| says_something(error)) {
+            return Err(reported(error));
         }
-        if let Some(usage) = piece.usage {
-            self.tokens = (usage.prompt_tokens, usage.completion_tokens);
+        if let Some(usage) = piece.get("usage").filter(|usage| usage.is_object()) {
+            self.tokens = (count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")));
         }
-        if let Some(choice) = piece.choices.into_iter().flatten().next() {
-            self.any_choice = true;
-            let text = choice.delta.or(choice.message).and_then(|text| text.content);
-            self.text.push_str(text.as_deref().unwrap_or_default());
-            self.goes_on |= choice.finish_reason == Some(None);
-            self.finish = choice.finish_reason.flatten().or(self.finish.take());
+        let Some(choice) = piece.get("choices").and_then(|choices| choices.get(0)) else { return Ok(false) };
+        self.any_choice = true;
+        if let Some(error) = choice.get("error").filter(|error| says_something(error)) {
+            return Err(reported(error));
+        }
+        let message = choice.get("delta").filter(|delta| says_something(delta)).or_else(|| choice.get("message"));
+        if let Some(message) = message {
+            self.message(message);
+        }
+        // The name of the text in the older API for completions.
+        if let Some(text) = choice.get("text") {
+            text_of(text, &mut self.text, &mut self.thoughts);
+        }
+        match choice.get("finish_reason") {
+            None => {}
+            // Some servers send an empty text where others send null.
+            Some(Value::Null) => self.goes_on = true,
+            Some(Value::String(reason)) if reason.is_empty() => self.goes_on = true,
+            Some(Value::String(reason)) => self.finish = Some(reason.clone()),
+            // A number or an object says that the text has ended, and nothing that can be understood.
+            Some(_) => self.finish = Some("stop".to_owned()),
         }
         Ok(false)
     }
 
-    /// The text so far.
+    fn message(&mut self, message: &Value) {
+        if let Some(content) = message.get("content") {
+            text_of(content, &mut self.text, &mut self.thoughts);
+        }
+        // The same thoughts may be there under two names.
+        for name in ["reasoning_content", "reasoning", "thinking", "thinking_content"] {
+            let mut thoughts = String::new();
+            message.get(name).into_iter().for_each(|value| text_of(value, &mut thoughts, &mut String::new()));
+            if !thoughts.is_empty() {
+                self.thoughts.push_str(&thoughts);
+                break;
+            }
+        }
+        if let Some(Value::String(refusal)) = message.get("refusal") {
+            self.refusal.push_str(refusal);
+        }
+        self.calls_tools |=
+            ["tool_calls", "function_call"].iter().any(|name| message.get(*name).is_some_and(says_something));
+    }
+
+    /// The text so far. Half a letter at its end is not part of it.
     pub fn text(&self) -> &str {
-        &self.text
+        surrogates::whole(&self.text)
     }
 
     /// The text of the finished response.
     pub fn end(self) -> Result<Generation, AnswerError> {
-        let finish = match self.finish.as_deref() {
-            Some("length") => Finish::Length,
-            Some("content_filter") => return Err(AnswerError::Withheld),
-            Some(_) => Finish::Stop,
+        let reason = self.finish.as_deref().map(str::to_ascii_lowercase);
+        let is_one_of = |names: &[&str]| reason.as_deref().is_some_and(|reason| names.contains(&reason));
+        let (finish, doubt) = match self.finish.as_deref() {
+            Some(_) if is_one_of(WITHHELD) => return Err(AnswerError::Withheld),
+            Some(reason) if is_one_of(BROKEN_OFF) => return Err(AnswerError::BrokenOff(reason.to_owned())),
+            Some(_) if is_one_of(LIMITS) => (Finish::Length, None),
+            Some(_) if is_one_of(ENDS) => (Finish::Stop, None),
+            Some(reason) => (Finish::Stop, Some(format!("the server ended it with the finish_reason `{reason}`"))),
             // A server that says when a text ends, and has not said it, was interrupted.
             None if self.done && self.goes_on => return Err(AnswerError::Cut),
-            None if self.done && self.any_choice => Finish::Stop,
+            None if self.done && self.any_choice => (Finish::Stop, None),
             None if self.done => return Err(AnswerError::NoChoices),
             None if !self.any_choice => return Err(AnswerError::Nothing),
             None => return Err(AnswerError::Cut),
         };
+        let text = surrogates::replaced(self.text);
+        if text.trim().is_empty() {
+            if !self.refusal.trim().is_empty() {
+                return Err(AnswerError::NoText(format!("it refuses: {}", shortened(&self.refusal))));
+            }
+            if self.calls_tools {
+                return Err(AnswerError::NoText("it calls a tool, and none was offered".to_owned()));
+            }
+            if !self.thoughts.trim().is_empty() {
+                let why = match finish {
+                    Finish::Length => "it used all tokens of `max_tokens` for its thoughts; allow more",
+                    Finish::Stop => "its reply has thoughts and nothing else",
+                };
+                return Err(AnswerError::NoText(why.to_owned()));
+            }
+        }
         Ok(Generation {
-            text: self.text,
+            text,
             finish,
             prompt_tokens: self.tokens.0,
             tokens: self.tokens.1,
-            cut: 0,
-            left_out: 0,
+            thoughts: surrogates::replaced(self.thoughts),
+            doubt,
+            ..Generation::default()
         })
     }
 
@@ -139,16 +263,110 @@ impl Gathered {
     }
 }
 
-/// The message of an error object.
-fn message(error: &serde_json::Value) -> String {
-    let said = error.get("message").unwrap_or(error);
+fn parse(data: &str) -> Result<Value, AnswerError> {
+    serde_json::from_str(&surrogates::marked(data))
+        .map_err(|error| AnswerError::NoJson { error: JsonError::from(error).to_string(), text: shortened(data) })
+}
+
+/// Appends a text to `text`: a string, or a list of parts, whose thoughts go to `thoughts`.
+fn text_of(value: &Value, text: &mut String, thoughts: &mut String) {
+    match value {
+        Value::String(piece) => surrogates::append(text, piece),
+        Value::Array(parts) => parts.iter().for_each(|part| text_of(part, text, thoughts)),
+        Value::Object(part) => {
+            let kind = part.get("type").and_then(Value::as_str).unwrap_or("text");
+            let field = ["text", "content", "thinking", "reasoning", "summary"].iter().find_map(|name| part.get(*name));
+            let Some(field) = field else { return };
+            match kind {
+                "text" | "output_text" => text_of(field, text, thoughts),
+                "thinking" | "reasoning" | "reasoning_text" => text_of(field, thoughts, &mut String::new()),
+                // Parts of other kinds, such as images and calls of tools, hold no text.
+                _ => {}
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Whether a value is there: not null, false, zero or empty.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// A number of tokens. What is no count is 0.
+pub(in crate::models) fn count(value: Option<&Value>) -> u64 {
+    match value {
+        Some(Value::Number(number)) => match number.as_u64() {
+            Some(count) => count,
+            None => number.as_f64().filter(|count| *count > 0.0).map_or(0, |count| count.round() as u64),
+        },
+        Some(Value::String(text)) => text.trim().parse().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// An error that a server reports within a response whose status is 200.
+fn reported(error: &Value) -> AnswerError {
+    let error = error.get("error").filter(|inner| says_something(inner)).unwrap_or(error);
+    let fields = ["code", "status", "status_code", "type"].iter().filter_map(|name| error.get(*name));
+    let passing = fields.into_iter().any(|field| match field {
+        Value::Number(code) => code.as_u64().is_some_and(passes),
+        Value::String(kind) => {
+            let kind = kind.to_ascii_lowercase();
+            kind.parse().is_ok_and(passes)
+                || [
+                    "overloaded",
+                    "rate_limit",
+                    "server_error",
+                    "internal",
+                    "unavailable",
+                    "timeout",
+                    "resource_exhausted",
+                ]
+                .iter()
+                .any(|name| kind.contains(name))
+        }
+        _ => false,
+    });
+    AnswerError::Reported { reason: message(error), passing }
+}
+
+/// Whether a request that failed with this status may succeed later.
+pub(super) fn passes(status: u64) -> bool {
+    matches!(status, 408 | 409 | 425 | 429 | 500..=599)
+}
+
+/// The message of an error.
+fn message(error: &Value) -> String {
+    let said = ["message", "detail", "msg"].iter().find_map(|name| error.get(*name)).unwrap_or(error);
     shortened(said.as_str().map_or_else(|| said.to_string(), str::to_owned).as_str())
 }
 
 /// The message in the body of a failed request.
 pub(super) fn said(body: &str) -> String {
-    let parsed = serde_json::from_str::<Piece>(body).ok().and_then(|piece| piece.error);
-    parsed.map_or_else(|| shortened(body), |error| message(&error))
+    let parsed = parse(body).ok();
+    let error = parsed.as_ref().and_then(|body| {
+        ["error", "detail", "message"].iter().find_map(|name| body.get(*name)).filter(|error| says_something(error))
+    });
+    error.map_or_else(|| shortened(body), message)
+}
+
+/// What a server sent that is no event: the field `error:`, or its first bytes.
+pub(super) fn unread(head: &str) -> Option<AnswerError> {
+    let head = head.trim();
+    if head.is_empty() {
+        return None;
+    }
+    let line = head.lines().find_map(|line| line.strip_prefix("error:"));
+    let error = line.map(|line| parse(line).unwrap_or_else(|_| Value::String(line.trim().to_owned())));
+    error.as_ref().map(reported)
 }
 
 fn shortened(text: &str) -> String {
@@ -172,6 +390,10 @@ mod tests {
         gathered.end()
     }
 
+    fn fails(reason: &str) -> AnswerError {
+        AnswerError::Reported { reason: reason.to_owned(), passing: false }
+    }
+
     #[test]
     fn pieces_become_a_text() {
         let first = r#"{"choices":[{"delta":{"role":"assistant","content":null},"finish_reason":null}]}"#;
@@ -192,14 +414,118 @@ mod tests {
 
     #[test]
     fn errors_are_told_in_the_servers_words() {
-        let event = r#"{"error":{"message":"out of memory","code":500}}"#;
-        assert_eq!(gather(&[event]), Err(AnswerError::Reported("out of memory".into())));
+        let event = r#"{"error":{"message":"out of memory","code":"x"}}"#;
+        assert_eq!(gather(&[event]), Err(fails("out of memory")));
         assert!(matches!(gather(&["<html>"]), Err(AnswerError::NoJson { .. })));
-        for (body, text) in
-            [(event, "out of memory"), (r#"{"error":"busy"}"#, "busy"), ("Bad gateway\n", "Bad gateway")]
-        {
+        for (body, text) in [
+            (event, "out of memory"),
+            (r#"{"error":"busy"}"#, "busy"),
+            ("Bad gateway\n", "Bad gateway"),
+            (r#"{"detail":"no such field"}"#, "no such field"),
+            (r#"{"message":"no such model"}"#, "no such model"),
+        ] {
             assert_eq!(said(body), text);
         }
         assert_eq!(said(&"x".repeat(1000)).chars().count(), 301);
+        let mut gathered = Gathered::default();
+        let named =
+            gathered.event("error", r#"{"message": "CUDA out of memory", "type": "server_error"}"#).unwrap_err();
+        assert!(named.passes() && named.to_string().contains("CUDA out of memory"), "{named}");
+        let field = unread("error: {\"code\":400,\"message\":\"too long\"}\n\n").unwrap();
+        assert_eq!(field, fails("too long"));
+        assert_eq!(unread(": ping\n\n"), None);
+    }
+
+    #[test]
+    fn a_passing_error_within_a_response_is_one_that_passes() {
+        for (error, passing) in [
+            (r#"{"code":429,"message":"slow down"}"#, true),
+            (r#"{"code":"503","message":"x"}"#, true),
+            (r#"{"type":"overloaded_error","message":"x"}"#, true),
+            (r#"{"status":"RESOURCE_EXHAUSTED","message":"x"}"#, true),
+            (r#"{"code":400,"message":"x"}"#, false),
+            (r#""x""#, false),
+        ] {
+            let result = gather(&[&format!(r#"{{"error":{error}}}"#)]);
+            assert_eq!(result.unwrap_err().passes(), passing, "{error}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_needed_is_read_whatever_its_type() {
+        let stop = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+        for (piece, tokens) in [
+            (
+                r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"Yes"}]}}]}"#,
+                0,
+            ),
+            (r#"{"choices":[{"delta":{"content":"Yes","reasoning_content":"hm","reasoning":"hm"}}]}"#, 0),
+            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":null}}"#, 0),
+            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":2.0}}"#, 2),
+            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":-1}}"#, 0),
+            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":1e300}}"#, u64::MAX),
+            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":[],"error":""}"#, 0),
+            (r#"{"choices":[{"delta":{"content":"Yes"},"finish_reason":""}],"error":false}"#, 0),
+            (r#"{"choices":[{"delta":{"content":"Yes"}}],"error":{}}"#, 0),
+            (r#"{"choices":[{"delta":null,"message":{"content":"Yes"}}]}"#, 0),
+            (r#"{"choices":[{"text":"Yes"}]}"#, 0),
+            (r#"{"choices":[{"delta":{"content":"Yes","content_filter":{}},"index":"0","logprobs":7}]}"#, 0),
+        ] {
+            let generation = gather(&[piece, stop]).unwrap();
+            assert_eq!((generation.text.as_str(), generation.tokens), ("Yes", tokens), "{piece}");
+            assert!(["", "hm"].contains(&generation.thoughts.as_str()), "{piece}");
+        }
+    }
+
+    #[test]
+    fn how_a_text_ends_is_understood() {
+        let end = |reason: &str| {
+            let last = format!(r#"{{"choices":[{{"delta":{{"content":"Half"}},"finish_reason":{reason}}}]}}"#);
+            gather(&[&last, "[DONE]"])
+        };
+        for reason in [r#""stop""#, r#""STOP""#, r#""eos""#, "0", r#""end_turn""#] {
+            assert_eq!(end(reason).unwrap().doubt, None, "{reason}");
+        }
+        for reason in [r#""max_tokens""#, r#""MAX_TOKENS""#, r#""model_context_window_exceeded""#] {
+            assert_eq!(end(reason).unwrap().finish, Finish::Length, "{reason}");
+        }
+        for reason in [r#""error""#, r#""abort""#, r#""insufficient_system_resource""#] {
+            assert!(end(reason).unwrap_err().passes(), "{reason}");
+        }
+        for reason in [r#""SAFETY""#, r#""RECITATION""#] {
+            assert_eq!(end(reason), Err(AnswerError::Withheld), "{reason}");
+        }
+        assert!(end(r#""moon""#).unwrap().doubt.unwrap().contains("`moon`"));
+        let broken =
+            r#"{"choices":[{"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"gone"}}]}"#;
+        assert_eq!(gather(&[broken]).unwrap_err().to_string(), "the server reported an error: gone");
+    }
+
+    #[test]
+    fn a_response_without_a_text_says_why() {
+        let last = |message: &str, reason: &str| {
+            gather(&[&format!(r#"{{"choices":[{{"message":{message},"finish_reason":"{reason}"}}]}}"#)])
+        };
+        for (message, reason, why) in [
+            (r#"{"content":null,"reasoning_content":"hm"}"#, "length", "for its thoughts"),
+            (r#"{"content":"","reasoning":"hm"}"#, "stop", "thoughts and nothing else"),
+            (r#"{"content":null,"tool_calls":[{"id":"c"}]}"#, "tool_calls", "calls a tool"),
+            (r#"{"content":null,"refusal":"I will not."}"#, "stop", "refuses: I will not."),
+        ] {
+            let error = last(message, reason).unwrap_err();
+            assert!(error.to_string().contains(why) && !error.passes(), "{error}");
+        }
+    }
+
+    #[test]
+    fn halves_of_a_letter_are_joined() {
+        let half = |text: &str| format!(r#"{{"choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
+        let mut gathered = Gathered::default();
+        gathered.take(&half(r"Ship \ud83d")).unwrap();
+        assert_eq!(gathered.text(), "Ship ");
+        gathered.take(&half(r"\udea2!")).unwrap();
+        assert_eq!(gathered.text(), "Ship 🚢!");
+        assert_eq!(gather(&[&half(r"a\ud83d b"), "[DONE]"]).unwrap().text, "a\u{fffd} b");
+        assert_eq!(gather(&[&half(r"\\ud83d \ud83d\udea2"), "[DONE]"]).unwrap().text, r"\ud83d 🚢");
     }
 }

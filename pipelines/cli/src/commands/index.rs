@@ -10,7 +10,7 @@ use turnflow_engine::run::Options;
 use turnflow_engine::wording::count;
 
 use super::backup::BackupArgs;
-use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, start};
+use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, incomplete, start};
 
 /// Update the corpora's indexes and exit.
 #[derive(Args)]
@@ -34,20 +34,30 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
     let engine = start(plan, options)?;
     let view = engine.epochs().current();
     let mut corpora = Vec::new();
+    let mut lacking = 0;
     for (name, progress, _) in engine.corpora() {
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         let embedded = CorpusProgress::get(&progress.embedded);
+        let missing = CorpusProgress::get(&progress.missing);
+        let problem = progress.problem.lock().clone().unwrap_or_default();
+        lacking += missing;
         let seconds = begun.elapsed().as_secs_f64();
         match args.format.is_json() {
             true => corpora.push(json!({
                 "corpus": name, "documents": documents, "chunks": chunks, "embedded": embedded, "seconds": seconds,
+                "missing": missing, "missing_because": (missing > 0).then_some(problem),
             })),
-            false => println!(
-                "{name}: {}, {}, {} embedded, {seconds:.1} seconds",
-                count(documents, "document"),
-                count(chunks, "chunk"),
-                count(embedded, "chunk"),
-            ),
+            false => {
+                println!(
+                    "{name}: {}, {}, {} embedded, {seconds:.1} seconds",
+                    count(documents, "document"),
+                    count(chunks, "chunk"),
+                    count(embedded, "chunk"),
+                );
+                if missing > 0 {
+                    println!("{name}: {} missing: {problem}", count(missing, "chunk"));
+                }
+            }
         }
     }
     let dead = engine.dead_letters();
@@ -57,5 +67,5 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
     } else if dead > 0 {
         println!("{}", count(dead, "dead letter"));
     }
-    Ok(())
+    incomplete(lacking)
 }

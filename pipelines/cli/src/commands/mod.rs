@@ -89,6 +89,18 @@ impl<E: Into<anyhow::Error>> From<E> for Fault {
 
 type Outcome = Result<(), Fault>;
 
+/// The outcome of a command that ends while passages are missing because a model's server is away.
+fn incomplete(missing: u64) -> Outcome {
+    match missing {
+        0 => Ok(()),
+        missing => Err(anyhow::anyhow!(
+            "{} missing because a model's server is away; run it again when the server is back",
+            if missing == 1 { "1 passage is".to_owned() } else { format!("{missing} passages are") }
+        )
+        .into()),
+    }
+}
+
 /// A streaming dataflow engine for conversational retrieval-augmented generation.
 #[derive(Parser)]
 #[command(

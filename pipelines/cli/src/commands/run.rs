@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use turnflow_engine::connector::Mode;
+use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::{Engine, Options, ReloadError};
 use turnflow_engine::sinks::SinkStatus;
 use turnflow_engine::wording::count;
@@ -17,7 +18,7 @@ use super::member::{self, MemberArgs};
 use super::reload::Reloads;
 use super::signals::Signals;
 use super::watched_files::WatchedFiles;
-use super::{EngineArgs, Fault, Outcome, PipelineArgs, progress};
+use super::{EngineArgs, Fault, Outcome, PipelineArgs, incomplete, progress};
 use crate::status_socket::StatusSocket;
 
 /// The interval between checks for completion.
@@ -157,6 +158,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     }
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
     let revised = engine.revised();
+    let corpora = engine.corpora();
+    let missing = corpora.iter().map(|(_, progress, _)| CorpusProgress::get(&progress.missing)).sum();
     match Arc::try_unwrap(engine) {
         Ok(engine) => engine.join()?,
         Err(engine) => engine.check()?,
@@ -184,5 +187,5 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     if args.once && delivered == 0 && recovered == 0 {
         eprintln!("no new turns: earlier runs answered all of them");
     }
-    Ok(())
+    if args.once { incomplete(missing) } else { Ok(()) }
 }

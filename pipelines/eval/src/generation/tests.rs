@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use turnflow_engine::cache::InferenceCache;
 use turnflow_engine::component::{Catalog, Model, Models};
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
+use turnflow_engine::language::{Generation, Generator, Prompt, Sampling, TextStream};
 use turnflow_engine::spec::from_str;
 
 use super::bert_score::BertScore;
@@ -39,14 +39,7 @@ impl<F: Fn(&str) -> Option<&'static str> + Send + Sync> Generator for Scripted<F
         let prompt = prompt.plain();
         let reply = (self.reply)(&prompt).ok_or(InferenceError::Failed("out of order".into()));
         self.asked.lock().expect("a lock").push(prompt);
-        let whole = |text: &str| Generation {
-            text: text.to_owned(),
-            finish: Finish::Stop,
-            prompt_tokens: 0,
-            tokens: 0,
-            cut: 0,
-            left_out: 0,
-        };
+        let whole = |text: &str| Generation { text: text.to_owned(), ..Generation::default() };
         async move { reply.map(whole) }.boxed()
     }
     fn count(&self, text: &str) -> usize {

@@ -21,7 +21,7 @@ use turnflow_engine::component::{
     BuildFuture, Capability, Catalog, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
 };
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
+use turnflow_engine::language::{Generation, Generator, Prompt, Sampling, TextStream};
 use turnflow_engine::spec::{Kind, Problem, SpecError, from_tree};
 use turnflow_engine::wording::count;
 
@@ -140,11 +140,9 @@ impl Generator for Script {
         let (prompt_tokens, tokens) = (self.count(&plain), text.as_deref().map_or(0, |text| self.count(text)));
         let generation = text.map(|text| Generation {
             text,
-            finish: Finish::Stop,
             prompt_tokens: prompt_tokens as u64,
             tokens: tokens as u64,
-            cut: 0,
-            left_out: 0,
+            ..Generation::default()
         });
         // Show the end of the prompt, where the question is.
         let from = plain.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);

@@ -98,17 +98,17 @@ fn node_cells(node: &Node) -> [String; 8] {
 }
 
 const NODES: [&str; 8] = ["node", "kind", "calls/s", "running", "p50 ms", "p95 ms", "calls", "failures"];
-const CORPORA: [&str; 7] = ["corpus", "state", "documents", "passages", "epoch", "preparing", "embedded"];
+const CORPORA: [&str; 8] = ["corpus", "state", "documents", "passages", "epoch", "preparing", "embedded", "missing"];
 const ENDS: [&str; 4] = ["source or sink", "waiting", "done", "problem"];
 
-fn corpora(status: &Value) -> Vec<[String; 7]> {
+fn corpora(status: &Value) -> Vec<[String; 8]> {
     let row = |corpus: &Value| {
         let field = |name: &str| match &corpus[name] {
             Value::Null => "-".to_owned(),
             Value::String(_) => text_of(&corpus[name]),
             value => value.to_string(),
         };
-        ["name", "state", "documents", "passages", "epoch", "preparing", "embedded"].map(field)
+        ["name", "state", "documents", "passages", "epoch", "preparing", "embedded", "missing"].map(field)
     };
     list(&status["corpora"]).map(row).collect()
 }

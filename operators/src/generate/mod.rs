@@ -14,8 +14,10 @@
 //! `without_passages: Ask` is set. If the model replies with that sentence, the status is `idk` too. Citations `[n]`
 //! are checked: a citation of a passage that does not exist is removed with a warning, and the cited passages are
 //! listed in `checks.citations`. An answer that reached the model's limit of tokens is marked in `checks.finish`. The
-//! answer's hits are the prompt's passages that fit the model. If the model fails, the turn fails. Cost:
-//! one model call per turn.
+//! answer's hits are the prompt's passages that fit the model. If the model fails, or replies without a text, the turn
+//! fails. Cost: one model call per turn.
+
+mod draft;
 
 use std::sync::Arc;
 
@@ -27,6 +29,7 @@ use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
     OperatorError, OperatorKind, built_at_once,
 };
+use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generator, SamplingFields};
 use turnflow_engine::record::{Answer, Hit, PortType, Query, Status, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -188,7 +191,9 @@ impl Operator for Generate {
             }
             let sampling = self.config.sampling.over(self.generator.sampling());
             let most = sampling.max_tokens;
-            let generation = self.generator.generate_streamed(prompt, sampling, call.stream.clone()).await?;
+            let form = Form { words: self.config.words, idk: plain(&self.config.idk) };
+            let stream = draft::streamed(call.stream.clone(), form.clone(), hits.len());
+            let generation = self.generator.generate_streamed(prompt, sampling, stream).await?;
             let mut checks = Map::new();
             if generation.finish == Finish::Length && self.config.words.is_none() {
                 checks.insert("finish".into(), json!(generation.finish));
@@ -197,18 +202,20 @@ impl Operator for Generate {
             if generation.cut > 0 {
                 call.warnings.add(format!("the last {} passages were cut to fit the model", generation.cut));
             }
-            let text = clean(&generation.text);
-            let mut text = strip(&text, LABELS);
-            if let Some(most) = self.config.words {
-                text = span(text, most);
+            if let Some(doubt) = &generation.doubt {
+                checks.insert("finish".into(), json!("unknown"));
+                call.warnings.add(format!("the answer may not be whole: {doubt}"));
             }
             // The model did not see the passages that did not fit.
             hits.truncate(hits.len().saturating_sub(generation.left_out));
-            let cited = citations::check(text, hits.len());
+            let cited = form.answer(&generation.text, hits.len());
             for number in &cited.removed {
                 call.warnings.add(format!("removed citation [{number}]: no such passage"));
             }
             let text = cited.text.trim();
+            if text.is_empty() && cited.removed.is_empty() {
+                return Err(InferenceError::NoText("its reply is a label without an answer".to_owned()).into());
+            }
             let status = if says_idk(text, &self.config.idk) { Status::Idk } else { Status::Answered };
             if !cited.passages.is_empty() {
                 checks.insert("citations".into(), json!(cited.passages));
@@ -220,6 +227,32 @@ impl Operator for Generate {
 
     fn weight(&self, call: &Call) -> usize {
         call.weight() + call.weight_of_passages(self.config.passages)
+    }
+}
+
+/// How a model's text becomes an answer.
+#[derive(Clone, Debug)]
+struct Form {
+    /// Maximum number of words of the first line.
+    words: Option<usize>,
+    /// The plain words of the sentence for an answer that does not know.
+    idk: String,
+}
+
+impl Form {
+    fn labels(&self) -> &'static [&'static str] {
+        LABELS
+    }
+
+    fn unlabelled<'t>(&self, text: &'t str) -> &'t str {
+        strip(text, LABELS)
+    }
+
+    /// The answer in a model's text, with its citations of passages 1 to `passages`.
+    fn answer(&self, text: &str, passages: usize) -> citations::Cited {
+        let text = clean(text);
+        let text = self.unlabelled(&text);
+        citations::check(self.words.map_or(text, |most| span(text, most)), passages)
     }
 }
 
@@ -238,9 +271,13 @@ impl Generate {
 
 /// Whether the answer is only the `idk` sentence, ignoring punctuation and letter case.
 pub(crate) fn says_idk(text: &str, idk: &str) -> bool {
-    let plain = |text: &str| words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>();
     let text = plain(&citations::without(text));
     text.is_empty() || text == plain(idk)
+}
+
+/// The words of a text in lower case, separated by spaces.
+fn plain(text: &str) -> String {
+    words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>().join(" ")
 }
 
 /// The first `most` words of the first line.
@@ -316,7 +353,7 @@ mod tests {
     #[test]
     fn the_set_sentence_is_not_knowing() {
         for (reply, status) in
-            [("i do not know [1]", Status::Idk), (" ", Status::Idk), ("I do not know him.", Status::Answered)]
+            [("i do not know [1]", Status::Idk), ("[9]", Status::Idk), ("I do not know him.", Status::Answered)]
         {
             let (answer, _) = run(CONFIG, &Scripted::says(reply), hits("Where?", &["Paris"]));
             assert_eq!(answer.status, status, "{reply}");

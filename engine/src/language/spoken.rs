@@ -1,0 +1,195 @@
+//! What a model says, without its thoughts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+
+use super::thoughts::{self, Splitter};
+use super::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
+use crate::inference::InferenceError;
+
+/// Bytes of a stream that are held back while it is not known whether the model's thoughts have an opening tag.
+const HELD: usize = 4096;
+
+/// A generator whose texts are free of thoughts. A reply without a text is an error, which says why.
+pub struct Spoken {
+    inner: Arc<dyn Generator>,
+    habit: Arc<AtomicU8>,
+}
+
+/// How the model's replies begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Habit {
+    /// Not seen yet.
+    Unknown = 0,
+    /// With the text, or with an opening tag.
+    Marked = 1,
+    /// With thoughts that have no opening tag.
+    Unmarked = 2,
+}
+
+impl Spoken {
+    /// A generator without the thoughts of `inner`.
+    pub fn new(inner: Arc<dyn Generator>) -> Self {
+        let habit = if inner.may_lack_opening() { Habit::Unknown } else { Habit::Marked };
+        Self { inner, habit: Arc::new(AtomicU8::new(habit as u8)) }
+    }
+}
+
+/// The number of bytes to hold back of a stream from a model with this habit.
+fn held(habit: u8) -> usize {
+    match habit {
+        habit if habit == Habit::Marked as u8 => 0,
+        habit if habit == Habit::Unmarked as u8 => usize::MAX,
+        _ => HELD,
+    }
+}
+
+/// The text of a generation, without its thoughts.
+fn spoken(generation: Generation, most: usize, habit: &AtomicU8) -> Result<Generation, InferenceError> {
+    let reply = thoughts::split(&generation.text);
+    match reply.lacks_opening {
+        true => habit.store(Habit::Unmarked as u8, Ordering::Relaxed),
+        false => _ = habit.compare_exchange(0, Habit::Marked as u8, Ordering::Relaxed, Ordering::Relaxed),
+    }
+    let thoughts = [generation.thoughts.as_str(), &reply.thoughts].concat();
+    if !reply.text.trim().is_empty() {
+        return Ok(Generation { text: reply.text, thoughts, ..generation });
+    }
+    let (thinks, is_cut) = (!thoughts.trim().is_empty(), generation.finish == Finish::Length);
+    Err(InferenceError::NoText(match (thinks, is_cut) {
+        (true, true) => format!("it used all {most} tokens of `max_tokens` for its thoughts; allow more"),
+        (true, false) => "its reply has thoughts and nothing else".to_owned(),
+        (false, true) => format!("none of the {most} tokens of `max_tokens` was text"),
+        (false, false) => "its reply is empty".to_owned(),
+    }))
+}
+
+impl Generator for Spoken {
+    fn sampling(&self) -> &Sampling {
+        self.inner.sampling()
+    }
+
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        let (inner, habit, most) = (self.inner.clone(), self.habit.clone(), sampling.max_tokens);
+        async move {
+            if !stream.is_wanted() {
+                return spoken(inner.generate_streamed(prompt, sampling, stream).await?, most, &habit);
+            }
+            let begin = {
+                let habit = habit.clone();
+                move || Splitter::new(held(habit.load(Ordering::Relaxed)))
+            };
+            let splitter = Arc::new(Mutex::new(begin()));
+            let pieces = {
+                let (taken, taken_again) = (splitter.clone(), splitter.clone());
+                let (said, said_again) = (stream.clone(), stream.clone());
+                let send = move |piece: &str| {
+                    let text = taken.lock().push(piece);
+                    said.send(&text);
+                };
+                let restart = move || {
+                    *taken_again.lock() = begin();
+                    said_again.restart();
+                };
+                TextStream::restartable(send, restart)
+            };
+            let generation = inner.generate_streamed(prompt, sampling, pieces).await?;
+            let rest = splitter.lock().end();
+            stream.send(&rest);
+            spoken(generation, most, &habit)
+        }
+        .boxed()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.inner.count(text)
+    }
+
+    fn may_lack_opening(&self) -> bool {
+        self.inner.may_lack_opening()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Says(&'static [&'static str], Finish, Sampling);
+
+    impl Generator for Says {
+        fn sampling(&self) -> &Sampling {
+            &self.2
+        }
+
+        fn generate_streamed(
+            &self,
+            _: Prompt,
+            _: Sampling,
+            stream: TextStream,
+        ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+            self.0.iter().for_each(|piece| stream.send(piece));
+            let generation = Generation { text: self.0.concat(), finish: self.1, ..Generation::default() };
+            async move { Ok(generation) }.boxed()
+        }
+
+        fn count(&self, _: &str) -> usize {
+            0
+        }
+
+        fn may_lack_opening(&self) -> bool {
+            true
+        }
+    }
+
+    fn say(spoken: &Spoken) -> (Result<Generation, InferenceError>, Vec<String>) {
+        let pieces: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = pieces.clone();
+        let stream = TextStream::new(move |piece| told.lock().push(piece.to_owned()));
+        let sampling = Sampling { max_tokens: 7, ..Sampling::default() };
+        let result = futures::executor::block_on(spoken.generate_streamed(Prompt::default(), sampling, stream));
+        (result, std::mem::take(&mut pieces.lock()))
+    }
+
+    fn model(pieces: &'static [&'static str], finish: Finish) -> Spoken {
+        Spoken::new(Arc::new(Says(pieces, finish, Sampling::default())))
+    }
+
+    #[test]
+    fn what_is_streamed_is_the_text_and_a_habit_is_learned() {
+        let closed = model(&["The user", " asks.\n</think>\n\n", "At ", "ten."], Finish::Stop);
+        for _ in 0..2 {
+            let (generation, pieces) = say(&closed);
+            assert_eq!(generation.unwrap().text, "At ten.");
+            assert_eq!(pieces.concat(), "At ten.");
+        }
+        let plain = model(&["At ", "ten."], Finish::Stop);
+        assert_eq!(say(&plain).1, ["At ten."], "the first reply is held back");
+        assert_eq!(say(&plain).1, ["At ", "ten."]);
+        let (generation, pieces) = say(&model(&["<th", "ink>hm</think>", "At ", "ten."], Finish::Stop));
+        assert_eq!((pieces, generation.unwrap().thoughts.as_str()), (vec!["At ".into(), "ten.".to_owned()], "hm"));
+    }
+
+    #[test]
+    fn a_reply_without_a_text_is_an_error_that_says_why() {
+        for (pieces, finish, why) in [
+            (&["<think>hm"][..], Finish::Length, "all 7 tokens of `max_tokens` for its thoughts"),
+            (&["<think>hm</think>\n"], Finish::Stop, "thoughts and nothing else"),
+            (&[" \n"], Finish::Stop, "its reply is empty"),
+            (&[""], Finish::Length, "none of the 7 tokens"),
+        ] {
+            let (result, said) = say(&model(pieces, finish));
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains(why) && !error.is_transient(), "{error}");
+            assert!(said.concat().trim().is_empty());
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Separates the thoughts of a reasoning model from its reply.
+//!
+//! Servers without a reasoning parser send thoughts within the text: between tags at its start, or
+//! without the opening tag if the model's chat template has written it already. A tag within a
+//! sentence or within code is text.
+
+/// Tags before and after thoughts, in lower case.
+const TAGS: &[(&str, &str)] = &[
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<thoughts>", "</thoughts>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|start_thinking|>", "<|end_thinking|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("[think]", "[/think]"),
+    ("◁think▷", "◁/think▷"),
+];
+
+/// A reply in two parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// What the model says.
+    pub text: String,
+    /// What it thought before.
+    pub thoughts: String,
+    /// Whether the thoughts have no opening tag.
+    pub lacks_opening: bool,
+}
+
+/// Separates the thoughts from a whole reply. Thoughts that do not end leave no text.
+pub fn split(reply: &str) -> Reply {
+    let mut splitter = Splitter::new(usize::MAX);
+    let mut text = splitter.push(reply);
+    text.push_str(&splitter.end());
+    Reply { text, thoughts: splitter.thoughts, lacks_opening: splitter.lacks_opening }
+}
+
+/// Separates thoughts from a text that arrives in pieces.
+#[derive(Debug)]
+pub struct Splitter {
+    state: State,
+    /// The part that is not decided.
+    held: String,
+    /// Number of bytes to hold back while an opening tag may be missing.
+    most_held: usize,
+    thoughts: String,
+    lacks_opening: bool,
+    /// Whether thoughts have ended.
+    has_thought: bool,
+    is_in_fence: bool,
+    is_at_line_start: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Only white space and thoughts so far.
+    Start,
+    /// Text, or thoughts whose opening tag is missing.
+    Unknown,
+    /// Thoughts up to this closing tag.
+    Thought(&'static str),
+    /// Text.
+    Text,
+}
+
+impl Splitter {
+    /// A splitter that holds back up to `most_held` bytes of a text in which a closing tag may follow
+    /// without an opening one.
+    pub fn new(most_held: usize) -> Self {
+        Self {
+            state: State::Start,
+            held: String::new(),
+            most_held,
+            thoughts: String::new(),
+            lacks_opening: false,
+            has_thought: false,
+            is_in_fence: false,
+            is_at_line_start: true,
+        }
+    }
+
+    /// Takes a piece. Returns the text that is certain now.
+    pub fn push(&mut self, piece: &str) -> String {
+        self.held.push_str(piece);
+        let mut out = String::new();
+        while self.step(&mut out) {}
+        out
+    }
+
+    /// The rest of the text, when the reply has ended.
+    pub fn end(&mut self) -> String {
+        let mut out = String::new();
+        if self.state == State::Unknown {
+            self.state = State::Text;
+            while self.step(&mut out) {}
+        }
+        let rest = std::mem::take(&mut self.held);
+        match self.state {
+            State::Thought(_) => self.thoughts.push_str(&rest),
+            State::Start if self.has_thought => out.push_str(rest.trim_start()),
+            State::Start | State::Unknown | State::Text => out.push_str(&rest),
+        }
+        out
+    }
+
+    /// One step. Returns false if it needs more text.
+    fn step(&mut self, out: &mut String) -> bool {
+        match self.state {
+            State::Start => self.start(),
+            State::Unknown => self.unknown(),
+            State::Thought(close) => self.thought(close),
+            State::Text => self.text(out),
+        }
+    }
+
+    fn start(&mut self) -> bool {
+        let shown = self.held.trim_start();
+        let blank = self.held.len() - shown.len();
+        match opening(shown) {
+            Opening::Tag(length, close) => {
+                self.held.drain(..blank + length);
+                self.state = State::Thought(close);
+            }
+            Opening::Undecided => return false,
+            Opening::None => {
+                if self.has_thought {
+                    self.held.drain(..blank);
+                }
+                self.state = if self.has_thought { State::Text } else { State::Unknown };
+            }
+        }
+        true
+    }
+
+    fn unknown(&mut self) -> bool {
+        if let Some((at, length)) = lone_closing(&self.held) {
+            self.thoughts.push_str(&self.held[..at]);
+            self.held.drain(..at + length);
+            (self.lacks_opening, self.has_thought, self.state) = (true, true, State::Start);
+            return true;
+        }
+        let is_over = self.held.len() > self.most_held || self.most_held == 0;
+        if is_over {
+            self.state = State::Text;
+        }
+        is_over
+    }
+
+    fn thought(&mut self, close: &'static str) -> bool {
+        if let Some(at) = find(&self.held, close) {
+            self.thoughts.push_str(&self.held[..at]);
+            self.held.drain(..at + close.len());
+            (self.has_thought, self.state) = (true, State::Start);
+            return true;
+        }
+        let kept = self.held.floor_char_boundary(self.held.len().saturating_sub(close.len()));
+        self.thoughts.extend(self.held.drain(..kept));
+        false
+    }
+
+    fn text(&mut self, out: &mut String) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        if self.is_at_line_start && !self.is_in_fence {
+            match opening(&self.held) {
+                Opening::Tag(length, close) => {
+                    self.held.drain(..length);
+                    self.state = State::Thought(close);
+                    return true;
+                }
+                Opening::Undecided => return false,
+                Opening::None => {}
+            }
+        }
+        if self.is_at_line_start {
+            // A fence is recognised when its line is whole enough.
+            let shown = self.held.trim_start_matches([' ', '\t']);
+            if "```".starts_with(shown) || "~~~".starts_with(shown) {
+                return false;
+            }
+            self.is_in_fence ^= shown.starts_with("```") || shown.starts_with("~~~");
+        }
+        let end = self.held.find('\n').map(|at| at + 1);
+        out.extend(self.held.drain(..end.unwrap_or(self.held.len())));
+        self.is_at_line_start = end.is_some();
+        end.is_some()
+    }
+}
+
+enum Opening {
+    /// A tag of this length, and the tag that closes it.
+    Tag(usize, &'static str),
+    /// A tag may follow.
+    Undecided,
+    None,
+}
+
+fn opening(text: &str) -> Opening {
+    let mut undecided = text.is_empty();
+    for (open, close) in TAGS {
+        match text.get(..open.len()) {
+            Some(head) if head.eq_ignore_ascii_case(open) => return Opening::Tag(open.len(), close),
+            Some(_) => {}
+            None => {
+                undecided |= text.len() < open.len()
+                    && open.get(..text.len()).is_some_and(|head| head.eq_ignore_ascii_case(text));
+            }
+        }
+    }
+    if undecided { Opening::Undecided } else { Opening::None }
+}
+
+/// The first closing tag outside code that no opening one precedes: its start and its length.
+fn lone_closing(text: &str) -> Option<(usize, usize)> {
+    let closings = TAGS.iter().filter_map(|(open, close)| {
+        let mut from = 0;
+        while let Some(at) = find(&text[from..], close).map(|at| from + at) {
+            if find(&text[..at], open).is_some() {
+                return None;
+            }
+            if !is_in_code(&text[..at]) {
+                return Some((at, close.len()));
+            }
+            from = at + close.len();
+        }
+        None
+    });
+    closings.min()
+}
+
+/// Whether a text ends within code: in a fenced block, or behind an odd number of backticks in its line.
+fn is_in_code(before: &str) -> bool {
+    let (lines, line) = before.rsplit_once('\n').unwrap_or(("", before));
+    let is_fence = |line: &&str| ["```", "~~~"].iter().any(|fence| line.trim_start().starts_with(fence));
+    lines.lines().filter(is_fence).count() % 2 == 1 || line.matches('`').count() % 2 == 1
+}
+
+/// The first occurrence of a tag, ignoring the case of ASCII letters.
+fn find(text: &str, tag: &str) -> Option<usize> {
+    let first = tag.chars().next()?;
+    text.match_indices(first)
+        .map(|(at, _)| at)
+        .find(|&at| text.get(at..at + tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(reply: &str) -> (String, String) {
+        let Reply { text, thoughts, .. } = split(reply);
+        (text, thoughts.trim().to_owned())
+    }
+
+    const REPLIES: &[(&str, &str, &str)] = &[
+        ("<think>\nhm\n</think>\n\nAt ten [1].", "At ten [1].", "hm"),
+        ("  <Thinking>hm</THINKING>At ten.", "At ten.", "hm"),
+        ("The user asks.\n</think>\n\nAt ten.", "At ten.", "The user asks."),
+        ("<think></think>At ten.", "At ten.", ""),
+        ("<think>a</think>\n<think>b</think> At ten.", "At ten.", "ab"),
+        ("<think>never ends", "", "never ends"),
+        ("<think>only thoughts</think>\n", "", "only thoughts"),
+        ("◁think▷嗯◁/think▷十点。", "十点。", "嗯"),
+        ("[THINK]hm[/THINK]At ten.", "At ten.", "hm"),
+        ("<|channel|>analysis<|message|>hm<|channel|>final<|message|>At ten.", "At ten.", "hm"),
+        ("One.\n<think>\nhm\n</think>\nTwo.", "One.\nTwo.", "hm"),
+        // What is said about tags is text.
+        ("Put it into <think> and </think>. Done.", "Put it into <think> and </think>. Done.", ""),
+        ("Put it between `<think>` and `</think>` tags.", "Put it between `<think>` and `</think>` tags.", ""),
+        ("```\n<think>\nx\n</think>\n```\nDone.", "```\n<think>\nx\n</think>\n```\nDone.", ""),
+        ("<thin", "<thin", ""),
+        ("  At ten.", "  At ten.", ""),
+        ("", "", ""),
+    ];
+
+    #[test]
+    fn thoughts_are_no_part_of_a_text() {
+        for (reply, text, thoughts) in REPLIES {
+            let (got, thought) = parts(reply);
+            assert_eq!((got.as_str(), thought.as_str()), (*text, *thoughts), "{reply:?}");
+        }
+        assert!(split("hm</think>x").lacks_opening && !split("<think>hm</think>x").lacks_opening);
+    }
+
+    #[test]
+    fn pieces_of_any_size_give_the_same_text() {
+        for (reply, ..) in REPLIES {
+            let whole = split(reply);
+            for size in 1..8 {
+                let mut splitter = Splitter::new(usize::MAX);
+                let letters: Vec<char> = reply.chars().collect();
+                let mut text: String =
+                    letters.chunks(size).map(|piece| splitter.push(&piece.iter().collect::<String>())).collect();
+                text.push_str(&splitter.end());
+                assert_eq!((text, splitter.thoughts), (whole.text.clone(), whole.thoughts.clone()), "{reply:?} {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_not_held_back_where_no_tag_can_be_missing() {
+        let mut splitter = Splitter::new(0);
+        assert_eq!(splitter.push("The "), "The ");
+        assert_eq!(splitter.push("ferry\n<"), "ferry\n");
+        assert_eq!(splitter.push("b> x"), "<b> x");
+        let mut splitter = Splitter::new(8);
+        assert_eq!(splitter.push("The fer"), "");
+        assert_eq!(splitter.push("ry leaves"), "The ferry leaves");
+    }
+}

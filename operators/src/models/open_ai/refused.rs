@@ -1,0 +1,120 @@
+//! Fields of a request that a server refuses.
+//!
+//! OpenAI's newer models take `max_completion_tokens` for `max_tokens` and no `temperature`; other servers refuse every
+//! field that they do not know. A field that does not change what is asked is renamed or left out.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A change to all further requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    field: &'static str,
+    /// Its new name; none if it is left out.
+    name: Option<&'static str>,
+}
+
+/// The fields that can be changed. `stop` is not among them: without it, a text does not end where it must.
+const CHANGES: &[Change] = &[
+    Change { field: "stream_options", name: None },
+    Change { field: "max_tokens", name: Some("max_completion_tokens") },
+    Change { field: "temperature", name: None },
+    Change { field: "top_p", name: None },
+    Change { field: "seed", name: None },
+    Change { field: "encoding_format", name: None },
+];
+
+/// Words by which servers refuse a field, and not its value.
+const WORDS: &[&str] = &[
+    "unsupported",
+    "not supported",
+    "not support",
+    "not permitted",
+    "not allowed",
+    "extra_forbidden",
+    "extra inputs",
+    "extra fields",
+    "unknown",
+    "unrecognized",
+    "unrecognised",
+    "unexpected",
+    "only the default",
+    "deprecated",
+    "no longer",
+    "not accepted",
+];
+
+impl Change {
+    /// Applies the change to a request.
+    pub fn apply(&self, body: &mut Value) {
+        let Some(fields) = body.as_object_mut() else { return };
+        if let (Some(value), Some(name)) = (fields.remove(self.field), self.name) {
+            fields.entry(name).or_insert(value);
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
+            Some(name) => write!(f, "the server refuses `{}`; it is sent as `{name}` from now on", self.field),
+            None => write!(f, "the server refuses `{}`; it is left out from now on", self.field),
+        }
+    }
+}
+
+/// The change that a refusal of this request asks for.
+pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
+    let lower = refusal.to_lowercase();
+    if !WORDS.iter().any(|word| lower.contains(word)) {
+        return None;
+    }
+    let told: Option<Value> = serde_json::from_str(refusal).ok();
+    let param = told.as_ref().and_then(|told| told.pointer("/error/param").or_else(|| told.get("param"))?.as_str());
+    let is_blamed = |change: &&Change| {
+        let is_named = param.map_or_else(|| names(&lower, change.field), |param| param == change.field);
+        is_named && body.get(change.field).is_some()
+    };
+    CHANGES.iter().find(is_blamed).cloned()
+}
+
+/// Advice for a refusal that names a field of the request.
+pub(super) fn hint(body: &Value, refusal: &str) -> Option<String> {
+    let fields = body.as_object()?.keys().filter(|field| !["model", "messages", "input"].contains(&field.as_str()));
+    let lower = refusal.to_lowercase();
+    let named = fields.into_iter().find(|field| names(&lower, field))?;
+    Some(format!("the request has the field `{named}`; `body: {{\"{named}\": None}}` of the model leaves it out"))
+}
+
+/// Whether a text names a field, as a whole word.
+fn names(text: &str, field: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(field)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + field.len()..].starts_with(is_part))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_field_is_renamed_or_left_out() {
+        let body = json!({"model": "m", "max_tokens": 5, "temperature": 0, "stream_options": {}, "stop": ["x"]});
+        let openai = r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.","param":"max_tokens"}}"#;
+        let mut changed = body.clone();
+        change(&body, openai).unwrap().apply(&mut changed);
+        assert_eq!((changed.get("max_tokens"), &changed["max_completion_tokens"]), (None, &json!(5)));
+        let pydantic = r#"{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}"#;
+        assert_eq!(change(&body, pydantic).unwrap().field, "stream_options");
+        assert_eq!(change(&body, "Unknown field: temperature").unwrap().field, "temperature");
+        // What is wrong with a value, or with a field that matters, stays.
+        assert_eq!(change(&body, "max_tokens is too large: 5. The limit is 4."), None);
+        assert_eq!(change(&body, r#"{"error":{"message":"unsupported parameter","param":"stop"}}"#), None);
+        assert_eq!(change(&json!({}), openai), None);
+        assert!(hint(&body, "`stop` is not supported").unwrap().contains(r#"body: {"stop": None}"#));
+        assert_eq!(hint(&body, "the model stopped"), None);
+    }
+}
