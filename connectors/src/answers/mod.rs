@@ -9,7 +9,8 @@
 //! restart. In a live pipeline, revisions and retractions are separate answers.
 //!
 //! The log is the file `answers.redb` in the sink's directory in the state directory. It contains each answer exactly
-//! once, however often the process is killed. The oldest answers beyond `keep` and `keep_mb` are removed. A damaged
+//! once, however often the process is killed. Beyond `keep` and `keep_mb`, the oldest answers of the caller who has the
+//! most are removed, so that one caller's answers do not push out another's. A damaged
 //! file is not modified, and the start fails. Without a state directory, the log is kept in memory and lost when the
 //! engine ends, with a warning.
 //!
@@ -57,9 +58,9 @@ const PAGE_BYTES: usize = 4 << 20;
 pub struct AnswersConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
-    /// Maximum number of answers in the log, at least 1000; the oldest ones are removed. A restart finds only answers
-    /// in the log, so this must exceed the number of answers between two checkpoints, which are a second apart.
-    /// Default: 100,000.
+    /// Maximum number of answers in the log, at least 1000; the oldest ones of the caller who has the most are removed. A
+    /// restart finds only answers in the log, so half of this must exceed the number of answers between two checkpoints,
+    /// which are a second apart. Default: 100,000.
     #[serde(default = "keep")]
     pub keep: u64,
     /// Maximum size of all answers in the log, in MiB. Default: 1024.

@@ -62,6 +62,41 @@ fn the_oldest_answers_are_removed_beyond_the_bounds() {
     assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(5, "5")]);
 }
 
+fn of(caller: &str, key: &str) -> AnswerRecord {
+    let mut record = record("x", key);
+    record.extra.insert("principal".to_owned(), serde_json::json!({ "name": caller }));
+    record
+}
+
+/// Reason: one caller's turns pushed out another's answer before it was read.
+#[test]
+fn nobody_pushes_out_the_answers_of_another_caller() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = open(&directory, &config(10));
+    put(&sink, &[of("b", "b0"), record("y", "nobody's")]);
+    for round in 0..4 {
+        let many: Vec<AnswerRecord> = (0..7).map(|at| of("a", &format!("a{round}{at}"))).collect();
+        put(&sink, &many);
+        if round == 1 {
+            drop(sink);
+            sink = open(&directory, &config(10));
+        }
+    }
+    let log = sink.log().unwrap();
+    let page = log.read(None, 0, 100).unwrap();
+    let found: Vec<&str> = page.iter().map(|answer| &*answer.record.key).collect();
+    assert_eq!(found, ["b0", "nobody's", "a26", "a30", "a31", "a32", "a33", "a34", "a35", "a36"][..], "{found:?}");
+    assert_eq!(sink.recover(Search::default()).unwrap().answers.count(), 10, "numbers have gaps");
+    // Many answers of few bytes do not push out few of many bytes, and the other way round.
+    let directory = tempfile::tempdir().unwrap();
+    let sink = open(&directory, &config(1000));
+    put(&sink, &[of("b", "b0")]);
+    for at in 0..20 {
+        put(&sink, &[AnswerRecord { answer: "long ".repeat(1 << 15).into(), ..of("a", &at.to_string()) }]);
+    }
+    assert_eq!(keys(&sink.log().unwrap().read(None, 0, 1).unwrap()), [(1, "b0")]);
+}
+
 /// Reason: a disk may report an error after it has written.
 #[test]
 fn answers_that_reached_the_disk_in_spite_of_an_error_are_not_added_again() {

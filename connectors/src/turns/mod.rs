@@ -40,7 +40,7 @@ use turnflow_engine::database::DatabaseError;
 use turnflow_engine::record::TurnRecord;
 use turnflow_engine::spec::from_tree;
 
-use self::store::{Appended, Bounds, Store};
+use self::store::{Appended, Bounds, Encoded, Store};
 use crate::open_once::{Opened, Place};
 
 /// Name of the file.
@@ -49,6 +49,11 @@ const FILE: &str = "turns.redb";
 const PAGE: usize = 256;
 /// Size of a page of records, in bytes; it ends with the record that reaches it.
 const PAGE_BYTES: usize = 4 << 20;
+/// Records that may be sent and not covered by a checkpoint before the next ones are only sent at intervals of [`PACE`]:
+/// callers take turns among those that are not sent.
+const AHEAD: u64 = 2048;
+/// See [`AHEAD`].
+const PACE: Duration = Duration::from_millis(100);
 /// Pause before the store is read again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -62,6 +67,12 @@ pub struct TurnsConfig {
     /// Maximum size of all turns in the queue, in MiB. Default: 256.
     #[serde(default = "max_mb")]
     pub max_mb: u64,
+    /// Maximum number of waiting turns of one caller with a token. Default: 25,000.
+    #[serde(default = "max_waiting_each")]
+    pub max_waiting_each: u64,
+    /// Maximum size of the waiting turns of one caller with a token, in MiB. Default: 64.
+    #[serde(default = "max_mb_each")]
+    pub max_mb_each: u64,
 }
 
 fn max_waiting() -> u64 {
@@ -71,15 +82,32 @@ fn max_mb() -> u64 {
     256
 }
 
+fn max_waiting_each() -> u64 {
+    25_000
+}
+fn max_mb_each() -> u64 {
+    64
+}
+
 impl Default for TurnsConfig {
     fn default() -> Self {
-        Self { max_waiting: max_waiting(), max_mb: max_mb() }
+        Self {
+            max_waiting: max_waiting(),
+            max_mb: max_mb(),
+            max_waiting_each: max_waiting_each(),
+            max_mb_each: max_mb_each(),
+        }
     }
 }
 
 impl TurnsConfig {
     pub(crate) fn open(&self, place: Place) -> Result<Turns, ConnectorError> {
-        let bounds = Bounds { records: self.max_waiting, bytes: self.max_mb << 20 };
+        let bounds = Bounds {
+            records: self.max_waiting,
+            bytes: self.max_mb << 20,
+            records_each: self.max_waiting_each,
+            bytes_each: self.max_mb_each << 20,
+        };
         Ok(Turns { store: Store::open(place).map_err(failed)?, bounds })
     }
 }
@@ -95,10 +123,14 @@ impl TurnSourceConfig for TurnsConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("max_waiting", self.max_waiting, 1, 100_000_000);
         check.range("max_mb", self.max_mb, 1, 1 << 20);
+        check.range("max_waiting_each", self.max_waiting_each, 1, 100_000_000);
+        check.range("max_mb_each", self.max_mb_each, 1, 1 << 20);
     }
 
     fn explain(&self) -> String {
-        format!("max_waiting: {}, max_mb: {}", self.max_waiting, self.max_mb)
+        let Self { max_waiting, max_mb, max_waiting_each, max_mb_each } = self;
+        let all = format!("max_waiting: {max_waiting}, max_mb: {max_mb}");
+        format!("{all}, max_waiting_each: {max_waiting_each}, max_mb_each: {max_mb_each}")
     }
 
     fn is_queue(&self) -> bool {
@@ -126,6 +158,16 @@ impl TurnSource for Turns {
                 Ok(true) => {}
                 Ok(false) => {
                     is_failing = false;
+                    if reader.is_ahead {
+                        // What is sent is answered in the order of callers, so not too much may be sent at once.
+                        crossbeam_channel::select! {
+                            recv(output.acknowledgements().changed()) -> _ => {}
+                            recv(output.stop().receiver()) -> _ => return Err(Stopped.into()),
+                            default(PACE) => {}
+                        }
+                        reader.allowed = PAGE;
+                        continue;
+                    }
                     output.caught_up();
                     if mode == Mode::Once {
                         return Ok(());
@@ -167,11 +209,27 @@ struct Reader<'a> {
     covered: u64,
     /// The records up to this number are removed.
     removed: u64,
+    /// The caller whose record was made the next one last.
+    caller: String,
+    /// Whether records wait, but too many are sent.
+    is_ahead: bool,
+    /// How many may be sent all the same.
+    allowed: usize,
 }
 
 impl<'a> Reader<'a> {
     fn new(store: &'a Store, output: &'a TurnOutput) -> Self {
-        let mut reader = Self { store, output, generation: 0, after: 0, covered: 0, removed: 0 };
+        let mut reader = Self {
+            store,
+            output,
+            generation: 0,
+            after: 0,
+            covered: 0,
+            removed: 0,
+            caller: String::new(),
+            is_ahead: false,
+            allowed: 0,
+        };
         match output.resume() {
             Some(offset) if offset.log == *store.id() => {
                 reader.generation = offset.generation;
@@ -201,7 +259,20 @@ impl<'a> Reader<'a> {
             self.store.remove(self.covered).map_err(failed)?;
             self.removed = self.covered;
         }
-        let page = self.store.page(self.after, PAGE, PAGE_BYTES).map_err(failed)?;
+        let mut page = self.store.page(self.after, PAGE, PAGE_BYTES).map_err(failed)?;
+        self.is_ahead = false;
+        if page.is_empty() {
+            let is_much = self.after.saturating_sub(self.covered) >= AHEAD;
+            if is_much && self.allowed == 0 {
+                self.is_ahead = self.store.is_any_waiting().map_err(failed)?;
+                return Ok(false);
+            }
+            self.allowed = 0;
+            if let Some(caller) = self.store.advance(&self.caller, PAGE).map_err(failed)? {
+                self.caller = caller;
+                page = self.store.page(self.after, PAGE, PAGE_BYTES).map_err(failed)?;
+            }
+        }
         let is_any = !page.is_empty();
         for (number, record) in page {
             self.output.line(&record, &format!("{FILE}: {number}"), Some(self.offset(number)))?;
@@ -228,12 +299,15 @@ struct Handle {
 impl TurnQueue for Handle {
     fn append(&self, turns: &[TurnRecord]) -> Result<u64, QueueError> {
         let refused = |error: serde_json::Error| ConnectorError::Refused { reason: error.to_string() };
-        let records: Result<Vec<Vec<u8>>, _> = turns.iter().map(serde_json::to_vec).collect();
+        let records: Result<Vec<Encoded>, _> = turns.iter().map(Encoded::of).collect();
         match self.store.append(&records.map_err(refused)?, self.bounds).map_err(failed)? {
             Appended::Last(number) => Ok(number),
             Appended::Full(waiting) => Err(QueueError::Full { waiting }),
             Appended::TooLarge => {
-                let reason = "more turns than the queue can hold (`max_waiting`, `max_mb`)".to_owned();
+                let reason =
+                    "more turns than the queue can hold, or than one caller may queue (`max_waiting`, `max_mb`, \
+                              `max_waiting_each`, `max_mb_each`)"
+                        .to_owned();
                 Err(ConnectorError::Refused { reason }.into())
             }
         }

@@ -6,7 +6,9 @@ use crate::testing::Turns as Running;
 impl Turns {
     /// Puts unvalidated records into the queue.
     pub(crate) fn put_raw(&self, records: &[Vec<u8>]) {
-        assert!(matches!(self.store.append(records, self.bounds).unwrap(), Appended::Last(_)));
+        let encoded = |json: &Vec<u8>| Encoded { caller: String::new(), json: json.clone() };
+        let records: Vec<Encoded> = records.iter().map(encoded).collect();
+        assert!(matches!(self.store.append(&records, self.bounds).unwrap(), Appended::Last(_)));
     }
 }
 
@@ -43,7 +45,7 @@ fn turns_that_are_queued_before_and_while_it_runs_come_in_order() {
 #[test]
 fn a_full_queue_refuses_all_of_a_call() {
     let directory = tempfile::tempdir().unwrap();
-    let source = open(&directory, &TurnsConfig { max_waiting: 3, max_mb: 1 });
+    let source = open(&directory, &TurnsConfig { max_waiting: 3, max_mb: 1, ..TurnsConfig::default() });
     let queue = source.queue().unwrap();
     queue.append(&[record("a"), record("b")]).unwrap();
     let full = queue.append(&[record("c"), record("d")]);
@@ -54,6 +56,79 @@ fn a_full_queue_refuses_all_of_a_call() {
         assert!(matches!(never, Err(QueueError::Connector(ConnectorError::Refused { .. }))), "{never:?}");
     }
     assert_eq!(queue.append(&[record("c")]).unwrap(), 3, "a number is given to what is stored only");
+}
+
+fn of(caller: &str, text: &str) -> TurnRecord {
+    let mut record = record(text);
+    record.extra.insert("principal".to_owned(), serde_json::json!({ "name": caller }));
+    record
+}
+
+/// Reason: one caller queued a hundred thousand turns, and another one waited for all of them.
+#[test]
+fn callers_take_turns_and_each_keeps_its_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = open(&directory, &TurnsConfig::default());
+    let queue = source.queue().unwrap();
+    let many: Vec<TurnRecord> = (0..600).map(|at| of("a", &format!("a{at}"))).collect();
+    queue.append(&many).unwrap();
+    queue.append(&[of("b", "b0"), of("b", "b1")]).unwrap();
+    queue.append(&[of("c", "c0"), record("0")]).unwrap();
+    assert_eq!(queue.waiting().unwrap(), 604);
+    let running = Running::run(source, Mode::Follow);
+    let (texts, places): (Vec<String>, Vec<String>) = (0..604).map(|_| running.next()).unzip();
+    let mut first = texts[..7].to_vec();
+    first.sort_unstable();
+    assert_eq!(first, ["0", "a0", "a1", "a2", "b0", "b1", "c0"], "{texts:?}");
+    let own: Vec<&String> = texts.iter().filter(|text| text.starts_with('a')).collect();
+    assert!(own.iter().enumerate().all(|(at, text)| **text == format!("a{at}")), "{own:?}");
+    assert_eq!((&*places[0], &*places[603]), ("turns.redb: 1", "turns.redb: 604"));
+}
+
+#[test]
+fn a_caller_with_too_many_waiting_turns_keeps_no_other_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = TurnsConfig { max_waiting_each: 300, max_mb_each: 1, ..TurnsConfig::default() };
+    let source = open(&directory, &config);
+    let queue = source.queue().unwrap();
+    let some = |caller: &str, count: usize| vec![of(caller, "x"); count];
+    queue.append(&some("a", 299)).unwrap();
+    assert!(matches!(queue.append(&some("a", 2)), Err(QueueError::Full { waiting: 299 })));
+    queue.append(&some("a", 1)).unwrap();
+    assert!(matches!(queue.append(&[of("a", "x"), of("b", "y")]), Err(QueueError::Full { waiting: 300 })));
+    queue.append(&some("b", 300)).unwrap();
+    let long = of("c", &"long ".repeat(1 << 18));
+    for never in [some("c", 301), vec![long]] {
+        assert!(matches!(queue.append(&never), Err(QueueError::Connector(ConnectorError::Refused { .. }))));
+    }
+    // Without a token, there is only one bound.
+    queue.append(&vec![record("x"); 400]).unwrap();
+    assert_eq!(queue.waiting().unwrap(), 1000);
+}
+
+/// The order of callers is kept by a restart: what was sent has the same numbers.
+#[test]
+fn a_restart_sends_the_same_turns_under_the_same_numbers() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = open(&directory, &TurnsConfig::default());
+    let mut many: Vec<TurnRecord> = (0..400).map(|at| of("a", &format!("a{at}"))).collect();
+    many.extend((0..100).map(|at| of("b", &format!("b{at}"))));
+    source.queue().unwrap().append(&many).unwrap();
+    let running = Running::run(source, Mode::Once);
+    let before: Vec<(String, SourceOffset)> = (0..500)
+        .map(|_| {
+            let sent = running.take();
+            (sent.record.text.to_string(), sent.place.unwrap())
+        })
+        .collect();
+    running.wait();
+    let source = open(&directory, &TurnsConfig::default());
+    let running = Running::resume(source, Mode::Once, Some(before[149].1.clone()));
+    for (text, place) in &before[150..] {
+        let sent = running.take();
+        assert_eq!((&*sent.record.text, sent.place.as_ref().unwrap().end), (text.as_str(), place.end));
+    }
+    running.wait();
 }
 
 /// Reason: the queue is the only copy of a turn until its answer is written.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::connect::Secret;
-pub(crate) use self::link::{Bond, Link};
+pub(crate) use self::link::{Bond, Link, LinkOptions};
 pub(crate) use self::manifest::{Beginning, FollowedEpochs, Manifests};
 pub(crate) use self::messages::build as build_messages;
 pub(crate) use self::models::{SharedModels, models_of};
@@ -51,6 +51,9 @@ pub struct ClusterOptions {
     pub secret: Option<Secret>,
     /// How long to wait for the other processes at the start.
     pub patience: Duration,
+    /// After how long without any sign of life another process is lost. Each process gives one every second, whatever it
+    /// computes.
+    pub lost_after: Duration,
     /// What to do when another process is lost.
     pub on_lost: OnLost,
     /// Reads the pipeline's file again when the first process reloads it.

@@ -21,6 +21,12 @@ pub enum RunError {
     /// The inference cache cannot be used.
     #[error(transparent)]
     InferenceCache(#[from] DatabaseError),
+    /// The connections to the other processes of the cluster cannot be used.
+    #[error("cannot use the connections to the other processes: {source}")]
+    Links {
+        /// The operating system's error.
+        source: std::io::Error,
+    },
     /// A component could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),

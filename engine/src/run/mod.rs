@@ -331,9 +331,11 @@ impl Engine {
         self.wait_for(&self.inner.context.shared.serving, duration)
     }
 
-    /// Whether callers are answered.
+    /// Whether callers are answered. In a cluster, every other process must have given a sign of life in the last seconds,
+    /// because a question needs all of them.
     pub fn is_serving(&self) -> bool {
-        self.inner.context.shared.serving.load(Ordering::Acquire)
+        let hears_all = self.peers.as_ref().is_none_or(|peers| peers.bond.hears_all());
+        self.inner.context.shared.serving.load(Ordering::Acquire) && hears_all
     }
 
     fn wait_for(&self, flag: &AtomicBool, duration: Duration) -> Result<bool, RunError> {

@@ -1,6 +1,7 @@
 //! Starts a plan: models, indexes, source threads, and then the workers.
 
 use std::collections::BTreeMap;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -23,7 +24,9 @@ use crate::activity::Activity;
 use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
 use crate::cluster::connect::{ConnectError, Member, connect};
-use crate::cluster::{Beginning, ClusterOptions, Link, Manifests, Peers, ServedParts, Shape, SharedModels};
+use crate::cluster::{
+    Beginning, ClusterOptions, Link, LinkOptions, Manifests, Peers, ServedParts, Shape, SharedModels,
+};
 use crate::component::{BuildError, Models, new_run};
 use crate::corpus::{CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
@@ -367,13 +370,20 @@ fn join_cluster(
     let generation = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let connected = connect(&member(cluster, peers.shape, plan), generation, cluster.patience, is_cancelled)?;
     let sockets = connected.sockets.into_iter().enumerate();
-    let links = sockets.map(|(process, socket)| {
-        let other = format!("process {process} ({})", cluster.hosts[process]).into();
-        Some(Link::new(socket?, other, peers.bond.clone(), cluster.on_lost.clone()))
-    });
+    let link = |(process, socket): (usize, Option<TcpStream>)| {
+        let Some(socket) = socket else { return Ok(None) };
+        let options = LinkOptions {
+            other: format!("process {process} ({})", cluster.hosts[process]).into(),
+            bond: peers.bond.clone(),
+            on_lost: cluster.on_lost.clone(),
+            lost_after: cluster.lost_after,
+        };
+        Link::new(socket, options).map(Some)
+    };
+    let links: Result<Vec<_>, _> = sockets.map(link).collect();
     let Shape { process, processes, .. } = peers.shape;
     tracing::info!(process, processes, generation = connected.generation, "connected");
-    Ok(links.collect())
+    links.map_err(|source| RunError::Links { source })
 }
 
 /// Checks that every operator with an index can use it in a cluster.

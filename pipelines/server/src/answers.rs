@@ -4,10 +4,13 @@
 //! `Last-Event-ID`, even across a restart of the server. In a live pipeline, retractions and revisions
 //! arrive like answers. A caller with a token sees only answers to its own turns, and its conversations are private:
 //! in the pipeline, their ids are prefixed with the token's name.
+//!
+//! An answer was made with the groups that its caller had then. If the caller has lost one of them, the answer is
+//! withheld, and the response says so. A stream ends with the token that opened it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -22,15 +25,18 @@ use turnflow_engine::connector::{AnswerLog, LoggedAnswer};
 use turnflow_engine::record::{AnswerRecord, Status};
 use utoipa::IntoParams;
 
-use crate::app::{App, Served};
+use crate::app::{App, Served, now};
 use crate::auth::Principal;
 use crate::body::Params;
 use crate::error::ApiError;
+use crate::limits;
 use crate::sse;
 use crate::turns::without_principal;
 
 /// Maximum bytes of answers in a list.
 const LIST_BYTES: usize = 8 << 20;
+/// Maximum bytes of answers that a stream reads at once: a page of the log.
+const STREAM_BYTES: usize = 4 << 20;
 /// Number of answers read from the log at once.
 const PAGE: usize = 100;
 /// Maximum number of answers read for a list, even if few of them are the caller's.
@@ -64,9 +70,6 @@ pub async fn list(
     Params(params): Params<AnswerParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    if let Err(after) = principal.bucket.take(Instant::now()) {
-        return Err(ApiError::overload("too many requests per second for this token", after.as_secs().max(1)));
-    }
     let served = app.pipeline(params.pipeline.as_deref(), &principal)?;
     let log = log(&served)?;
     let last = log.last();
@@ -79,10 +82,12 @@ pub async fn list(
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_stream = params.stream || header("accept").is_some_and(|accept| accept.contains("text/event-stream"));
-    let reader = Reader::new(log, params.conversation_id.as_deref(), principal);
+    let reader = Reader::new(log, params.conversation_id.as_deref(), principal.clone());
     if is_stream {
-        let place = app.streams().try_acquire_owned();
-        let place = place.map_err(|_| ApiError::overload("too many open answer streams", 5))?;
+        let place = principal.share.streams.clone().try_acquire_owned();
+        let place = place.map_err(|_| ApiError::overload("too many open answer streams for this token", 5))?;
+        let of_all = app.streams().try_acquire_owned();
+        let of_all = of_all.map_err(|_| ApiError::overload("too many open answer streams", 5))?;
         let newest = *last.borrow();
         let seen = match header("last-event-id") {
             None => None,
@@ -93,12 +98,20 @@ pub async fn list(
             }
         };
         let after = seen.or(params.after).unwrap_or(newest);
-        let events = Following { reader, last, after, drained: app.drained().clone(), _place: place };
+        let drained = app.drained().clone();
+        let events = Following { reader, last, after, drained, room: None, _places: [place, of_all] };
         return Ok(sse::response(events, Duration::from_secs_f64(app.config().keep_alive_s)));
     }
-    let (answers, next, has_more) = reader.list(params.after.unwrap_or(0), limit).await?;
+    // Before anything is read, so that lists that nobody reads are bounded.
+    let _room = reader.principal.share.reserve(LIST_BYTES)?;
+    let Listed { answers, next, has_more, withheld } = reader.list(params.after.unwrap_or(0), limit).await?;
     let data: Vec<Value> = answers.iter().map(|answer| reader.numbered(answer)).collect();
-    let list = json!({ "object": "list", "data": data, "next": next, "has_more": has_more, "last": *last.borrow() });
+    let last = *last.borrow();
+    let mut list = json!({ "object": "list", "data": data, "next": next, "has_more": has_more, "last": last });
+    if withheld > 0 {
+        // The caller has lost a group that it had when these answers were made.
+        list["withheld"] = withheld.into();
+    }
     Ok(axum::response::IntoResponse::into_response(Json(list)))
 }
 
@@ -129,6 +142,19 @@ pub struct Page {
     pub answers: Vec<LoggedAnswer>,
     /// The numbers of its first and last answer; `None` if it is empty.
     pub range: Option<(u64, u64)>,
+    /// The numbers of the caller's answers that are withheld.
+    withheld: Vec<u64>,
+}
+
+/// Answers of a list.
+struct Listed {
+    answers: Vec<LoggedAnswer>,
+    /// The number to continue after.
+    next: u64,
+    /// Whether there may be more.
+    has_more: bool,
+    /// How many of the caller's are withheld.
+    withheld: usize,
 }
 
 /// The pipeline's id of a caller's conversation. Callers do not share conversations.
@@ -157,28 +183,43 @@ impl Reader {
         let page = tokio::task::spawn_blocking(read).await.map_err(|_| ApiError::server("the answer log failed"))?;
         let mut answers = page.map_err(|error| ApiError::failed("the answer log", &error))?;
         let range = answers.first().zip(answers.last()).map(|(first, last)| (first.number, last.number));
-        answers.retain(|answer| self.may_see(&answer.record));
-        Ok(Page { answers, range })
+        let mut withheld = Vec::new();
+        answers.retain(|answer| match self.sees(&answer.record) {
+            Sees::All => true,
+            Sees::Nothing => false,
+            Sees::ThatItIsWithheld => {
+                withheld.push(answer.number);
+                false
+            }
+        });
+        Ok(Page { answers, range, withheld })
     }
 
-    /// At most `limit` answers after a number, the number to continue after, and whether there may be more.
-    async fn list(&self, after: u64, limit: usize) -> Result<(Vec<LoggedAnswer>, u64, bool), ApiError> {
-        let (mut found, mut after, mut read, mut bytes) = (Vec::new(), after, 0, 0);
+    /// At most `limit` answers after a number.
+    async fn list(&self, after: u64, limit: usize) -> Result<Listed, ApiError> {
+        let (mut listed, mut read, mut bytes) =
+            (Listed { answers: Vec::new(), next: after, has_more: true, withheld: 0 }, 0, 0);
         while read < MOST_READ && bytes < LIST_BYTES {
-            let page = self.page(after).await?;
-            let Some((_, last)) = page.range else { return Ok((found, after, false)) };
+            let page = self.page(listed.next).await?;
+            let Some((_, last)) = page.range else {
+                listed.has_more = false;
+                return Ok(listed);
+            };
             read += PAGE;
-            after = last;
+            listed.next = last;
             for answer in page.answers {
                 let number = answer.number;
                 bytes += answer.bytes;
-                found.push(answer);
-                if found.len() == limit {
-                    return Ok((found, number, true));
+                listed.answers.push(answer);
+                if listed.answers.len() == limit {
+                    listed.next = number;
+                    listed.withheld += page.withheld.iter().filter(|withheld| **withheld < number).count();
+                    return Ok(listed);
                 }
             }
+            listed.withheld += page.withheld.len();
         }
-        Ok((found, after, true))
+        Ok(listed)
     }
 
     /// The record as the caller sees it: without the server's data about the caller.
@@ -197,15 +238,25 @@ impl Reader {
         value
     }
 
-    /// Whether the turn was the caller's.
-    fn may_see(&self, record: &AnswerRecord) -> bool {
-        match &self.principal.extra {
-            None => true,
-            Some(_) => {
-                record.extra.get("principal").and_then(|of| of.get("name")?.as_str()) == Some(&*self.principal.name)
-            }
+    /// What the caller may see of an answer: all of it, if the turn was the caller's, and if the caller still has the
+    /// groups with which it was answered.
+    fn sees(&self, record: &AnswerRecord) -> Sees {
+        let Some(_) = &self.principal.extra else { return Sees::All };
+        let before = record.extra.get("principal").and_then(Value::as_object);
+        match before.filter(|before| before.get("name").and_then(Value::as_str) == Some(&*self.principal.name)) {
+            None => Sees::Nothing,
+            Some(before) if self.principal.still_has(before) => Sees::All,
+            Some(_) => Sees::ThatItIsWithheld,
         }
     }
+}
+
+/// What a caller sees of an answer.
+enum Sees {
+    All,
+    /// It is the caller's, but was made with groups that the caller no longer has.
+    ThatItIsWithheld,
+    Nothing,
 }
 
 /// A stream of answers.
@@ -215,28 +266,63 @@ struct Following {
     after: u64,
     /// Cancelled when the server is about to stop.
     drained: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    /// The bytes that are read and not sent.
+    room: Option<OwnedSemaphorePermit>,
+    _places: [OwnedSemaphorePermit; 2],
+}
+
+/// Waits until a token is no longer valid.
+async fn expired(until: Option<u64>) {
+    match until {
+        Some(until) => tokio::time::sleep(Duration::from_secs(until.saturating_sub(now()))).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl sse::Events for Following {
     async fn next(&mut self, out: &mut VecDeque<Bytes>) -> bool {
         let ended = |reason: &str| sse::event("end", &json!({ "reason": reason }));
+        // What was read before is sent.
+        self.room = None;
         loop {
+            if self.reader.principal.until.is_some_and(|until| now() >= until) {
+                out.push_back(ended("the token has expired"));
+                return false;
+            }
             if self.drained.is_cancelled() {
                 out.push_back(ended("the server is stopping"));
                 return false;
             }
             // Before reading, so that no answer is missed in between.
-            self.last.borrow_and_update();
+            let has_more = *self.last.borrow_and_update() > self.after;
+            // A stream that has something to read waits until the others of the token have been read.
+            let mut room = match has_more {
+                true => self.reader.principal.share.room(STREAM_BYTES).await,
+                false => None,
+            };
             match self.reader.page(self.after).await {
-                Ok(Page { answers, range: Some((_, last)) }) => {
+                Ok(Page { answers, range: Some((_, last)), withheld }) => {
                     self.after = last;
-                    out.extend(answers.iter().map(|answer| {
-                        sse::numbered_event(answer.number, name_of(&answer.record), &self.reader.numbered(answer))
-                    }));
+                    if let Some(room) = &mut room {
+                        limits::shrink(room, answers.iter().map(|answer| answer.bytes).sum());
+                    }
+                    self.room = room;
+                    let withheld = withheld.iter().map(|number| {
+                        let reason = "you are no longer in a group with which it was made";
+                        let told = json!({ "number": number, "reason": reason });
+                        (*number, sse::numbered_event(*number, "withheld", &told))
+                    });
+                    let shown = answers.iter().map(|answer| {
+                        let (number, name) = (answer.number, name_of(&answer.record));
+                        (number, sse::numbered_event(number, name, &self.reader.numbered(answer)))
+                    });
+                    let mut events: Vec<(u64, Bytes)> = withheld.chain(shown).collect();
+                    // A client continues after the last number that it has seen.
+                    events.sort_by_key(|(number, _)| *number);
+                    out.extend(events.into_iter().map(|(_, event)| event));
                     return true;
                 }
-                Ok(Page { range: None, .. }) => {}
+                Ok(Page { range: None, .. }) => drop(room),
                 Err(error) => {
                     out.push_back(sse::event("error", &error.body()));
                     return false;
@@ -244,6 +330,7 @@ impl sse::Events for Following {
             }
             tokio::select! {
                 () = self.drained.cancelled() => {}
+                () = expired(self.reader.principal.until) => {}
                 changed = self.last.changed() => if changed.is_err() {
                     out.push_back(ended("the sink no longer exists"));
                     return false;

@@ -20,7 +20,7 @@ use crate::body::bounded;
 use crate::config::ServeConfig;
 use crate::error::ApiError;
 use crate::forward::Forwarder;
-use crate::limits::{Places, admit, identify};
+use crate::limits::{Places, admit, identify, meter};
 use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
 use crate::pipelines::LastReload;
@@ -256,15 +256,13 @@ pub fn router(app: App) -> Router {
         .merge(mcp)
         .route("/v1/reports", get(reports::list))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
-    let known = work
+    let metered = Router::new()
         // An answer stream stays open, so it takes no request slot.
         .route("/v1/answers", get(answers::list))
-        .route("/v1/pipelines", get(pipelines::list))
-        .route("/v1/pipelines/{name}/status", get(pipelines::status))
-        .route("/debug/state", get(pipelines::debug))
-        .route("/metrics", get(metrics::text))
         .route("/openapi.json", get(openapi::document))
-        .route_layer(middleware::from_fn_with_state(app.clone(), identify));
+        .merge(states())
+        .route_layer(middleware::from_fn(meter));
+    let known = work.merge(metered).route_layer(middleware::from_fn_with_state(app.clone(), identify));
     let router = known
         .route("/", get(page::page))
         .route("/page/{name}", get(page::asset))
@@ -279,6 +277,7 @@ fn for_pages(router: Router<App>, app: App) -> Router {
     let router = router
         .method_not_allowed_fallback(|| async { ApiError::method() })
         .layer(middleware::from_fn_with_state(app.clone(), from_here))
+        .layer(middleware::from_fn(origin::once))
         .layer(middleware::from_fn_with_state(app.clone(), observe));
     let router = match cors(&app.config().cors) {
         Some(cors) => router.layer(cors),
@@ -299,13 +298,19 @@ async fn from_here(State(app): State<App>, request: Request, next: middleware::N
     }
 }
 
-/// The routes that show the state of a process.
-fn shown(app: &App) -> Router<App> {
+/// The routes that show the state of a process to known callers.
+fn states() -> Router<App> {
     Router::new()
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
         .route("/debug/state", get(pipelines::debug))
         .route("/metrics", get(metrics::text))
+}
+
+/// The routes that show the state of a process.
+fn shown(app: &App) -> Router<App> {
+    states()
+        .route_layer(middleware::from_fn(meter))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
@@ -321,6 +326,7 @@ pub fn observing(app: App, is_local: bool) -> Router {
         true => router.layer(middleware::from_fn_with_state(app.clone(), from_here)),
         false => router,
     };
+    let router = router.layer(middleware::from_fn(origin::once));
     router.layer(middleware::from_fn_with_state(app.clone(), observe)).with_state(app)
 }
 
@@ -334,6 +340,7 @@ pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
         .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::where_to));
     let router = Router::new()
         .route("/metrics", get(metrics::text))
+        .route_layer(middleware::from_fn(meter))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .merge(answered)
         .route("/healthz", get(health::alive))

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
 use serde_json::{Map, Value as Json};
-use tokio::sync::Semaphore;
 
-use crate::config::{DocumentRights, LimitsConfig, Secret, ServeConfig};
+use crate::config::{DocumentRights, Secret, ServeConfig};
 use crate::error::ApiError;
 use crate::jwt::{Jwt, KeyError, PREFIX};
-use crate::limits::Bucket;
+use crate::limits::Share;
 
 /// The environment variable with further tokens: `name=secret,name=secret`.
 pub const VARIABLE: &str = "TURNFLOW_TOKENS";
@@ -80,22 +79,32 @@ pub struct Principal {
     pub pipelines: Option<BTreeSet<String>>,
     /// The caller's rights to documents.
     pub documents: DocumentRights,
-    /// The caller's rate limit.
-    pub bucket: Arc<Bucket>,
-    /// The caller's concurrency limit.
-    pub places: Arc<Semaphore>,
+    /// What the caller's requests share.
+    pub share: Arc<Share>,
+    /// When the token is no longer valid, in seconds since the Unix epoch; `None` if it does not expire.
+    pub until: Option<u64>,
 }
 
 impl Principal {
-    fn new(name: &str, extra: Option<Map<String, Json>>, rate: f64, most: usize, limits: &LimitsConfig) -> Self {
+    fn new(name: &str, extra: Option<Map<String, Json>>, share: Share) -> Self {
         Self {
             name: name.into(),
             extra,
             pipelines: None,
             documents: DocumentRights::Write,
-            bucket: Arc::new(Bucket::new(rate, limits.burst)),
-            places: Arc::new(Semaphore::new(most)),
+            share: Arc::new(share),
+            until: None,
         }
+    }
+
+    /// Whether the caller still has everything that it had when it was `before`: the groups, and the other fields that
+    /// pipelines compare with those of passages. Otherwise it may not read what was made for it then.
+    pub fn still_has(&self, before: &Map<String, Json>) -> bool {
+        let now = self.extra.as_ref();
+        before.iter().filter(|(name, _)| *name != "name").all(|(name, before)| {
+            let now = now.and_then(|now| now.get(name)).unwrap_or(&Json::Null);
+            covers(now, before)
+        })
     }
 
     /// The caller's groups.
@@ -111,6 +120,19 @@ impl Principal {
     /// Whether the caller may use a pipeline.
     pub fn may_use(&self, pipeline: &str) -> bool {
         self.pipelines.as_ref().is_none_or(|names| names.contains(pipeline))
+    }
+}
+
+/// Whether a value has all of an earlier one: each text of a list, each field of an object.
+fn covers(now: &Json, before: &Json) -> bool {
+    match (now, before) {
+        (Json::Array(now), Json::Array(before)) => before.iter().all(|before| now.contains(before)),
+        (Json::Array(now), before) => now.contains(before),
+        (now, Json::Array(before)) => before.iter().all(|before| before == now),
+        (Json::Object(now), Json::Object(before)) => {
+            before.iter().all(|(name, before)| covers(now.get(name).unwrap_or(&Json::Null), before))
+        }
+        (now, before) => now == before,
     }
 }
 
@@ -159,19 +181,17 @@ impl Tokens {
             };
             let (rate, most) =
                 (token.rate.unwrap_or(limits.rate), token.concurrency.unwrap_or(limits.token_concurrency));
-            let mut principal = Principal::new(&name, Some(named(&name, &token.extra)), rate, most, limits);
+            let share = Share::with(limits, rate, token.burst.unwrap_or(limits.burst), most);
+            let mut principal = Principal::new(&name, Some(named(&name, &token.extra)), share);
             principal.pipelines = token.pipelines.as_ref().map(|names| names.iter().cloned().collect());
             principal.documents = token.documents;
-            if let Some(burst) = token.burst {
-                principal.bucket = Arc::new(Bucket::new(rate, burst));
-            }
             tokens.add(secret.trim(), principal)?;
         }
         for entry in variable(VARIABLE).iter().flat_map(|all| all.split(',')).filter(|entry| !entry.trim().is_empty()) {
             let (name, secret) = entry.split_once('=').ok_or(TokenError::Form)?;
             let name = name.trim();
             let extra = Some(named(name, &Map::new()));
-            let principal = Principal::new(name, extra, limits.rate, limits.token_concurrency, limits);
+            let principal = Principal::new(name, extra, Share::new(limits));
             tokens.add(secret.trim(), principal)?;
         }
         Ok(tokens)
@@ -179,8 +199,7 @@ impl Tokens {
 
     /// No tokens: anyone may call.
     pub fn none(config: &ServeConfig) -> Self {
-        let limits = &config.limits;
-        let mut anybody = Principal::new("anybody", None, limits.rate, limits.token_concurrency, limits);
+        let mut anybody = Principal::new("anybody", None, Share::new(&config.limits));
         anybody.documents = DocumentRights::Manage;
         Self { known: Vec::new(), jwt: None, anybody: Arc::new(anybody) }
     }
@@ -249,6 +268,8 @@ fn named(name: &str, extra: &Map<String, Json>) -> Map<String, Json> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn headers(value: &str) -> HeaderMap {
@@ -279,6 +300,26 @@ mod tests {
             Tokens::new(&ServeConfig::default(), |_| Some("a=x,b=x".to_owned())),
             Err(TokenError::Twice { .. })
         ));
+    }
+
+    #[test]
+    fn who_has_lost_something_does_not_still_have_it() {
+        let object = |value: Json| value.as_object().cloned().unwrap();
+        let share = || Share::new(&ServeConfig::default().limits);
+        let still =
+            |now: Json, before: Json| Principal::new("ann", Some(object(now)), share()).still_has(&object(before));
+        let board = json!({"name": "ann", "groups": ["board", "staff"]});
+        assert!(still(board.clone(), board.clone()));
+        assert!(still(json!({"groups": ["staff", "new", "board"], "lang": "en"}), board.clone()), "more is no loss");
+        assert!(still(json!({"groups": ["board"]}), json!({"groups": "board"})), "one text is one group");
+        assert!(still(json!({}), json!({"name": "ann", "groups": []})));
+        for now in [json!({"groups": ["staff"]}), json!({"groups": "board"}), json!({}), json!({"groups": []})] {
+            assert!(!still(now.clone(), board.clone()), "{now}");
+        }
+        let harbour = json!({"groups": [], "department": "harbour", "desk": {"rooms": [1, 2]}});
+        assert!(still(harbour.clone(), harbour.clone()));
+        assert!(!still(json!({"groups": [], "department": "office", "desk": {"rooms": [1, 2]}}), harbour.clone()));
+        assert!(!still(json!({"groups": [], "department": "harbour", "desk": {"rooms": [2]}}), harbour));
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 //! response body is sent.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,9 @@ use serde::de::DeserializeOwned;
 
 use crate::app::App;
 use crate::config::LimitsConfig;
+use crate::encoding::decoded;
 use crate::error::ApiError;
+use crate::limits::Load;
 
 /// Maximum number of JSON values in a body: objects, arrays, and their elements.
 const VALUES: usize = 200_000;
@@ -29,16 +32,21 @@ const SLOWEST: f64 = 10_000.0;
 /// How long to keep reading a body that is too long.
 const DISCARD: Duration = Duration::from_secs(2);
 
-/// A body that holds a value until it is dropped: at its end, or when the client disconnects.
+/// Size of the pieces of a body. The connection takes a few of them at a time, and the next ones when these are sent.
+const PIECE: usize = 64 << 10;
+
+/// A body that holds a value until it is dropped: when its last piece is sent, or when the client disconnects.
 pub struct Held<T> {
     body: Body,
+    /// What is left of a frame.
+    rest: Bytes,
     _held: T,
 }
 
 impl<T: Send + Unpin + 'static> Held<T> {
     /// A body that holds `held`.
     pub fn around(body: Body, held: T) -> Body {
-        Body::new(Self { body, _held: held })
+        Body::new(Self { body, rest: Bytes::new(), _held: held })
     }
 }
 
@@ -50,15 +58,30 @@ impl<T: Unpin> http_body::Body for Held<T> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        if self.rest.is_empty() {
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let at = self.rest.len().min(PIECE);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(at)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        match hint.exact() {
+            Some(exact) => hint.set_exact(exact + rest),
+            None => hint.set_lower(hint.lower() + rest),
+        }
+        hint
     }
 }
 
@@ -68,18 +91,41 @@ pub struct Content {
     pub mime: String,
     /// The character set that the type names.
     pub charset: Option<String>,
-    /// The body.
+    /// The body, without the encodings of the header `Content-Encoding`.
     pub bytes: Bytes,
+    /// Counts it, and what is made of it, as under way for its caller.
+    pub load: Option<Arc<Load>>,
 }
+
+/// The byte order mark of UTF-8, which some programs write in front of a text.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+/// The memory of a parsed JSON value besides its text, in bytes.
+const VALUE_BYTES: usize = 100;
 
 impl FromRequest<App> for Content {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (head, mut body) = request.into_parts();
-        let bytes = whole(&head.headers, &mut body, &app.config().limits).await?;
-        Ok(Self { mime: mime(&head.headers), charset: charset(&head.headers), bytes })
+        let limits = &app.config().limits;
+        let load = head.extensions.get::<Arc<Load>>().cloned();
+        let count = |bytes: usize| load.as_ref().map_or(Ok(()), |load| load.add(bytes));
+        // What a client announces is counted before it is received.
+        let announced = announced(&head.headers).filter(|length| *length <= limits.body_bytes());
+        count(announced.unwrap_or_default())?;
+        let received = whole(&head.headers, &mut body, limits).await?;
+        let before = announced.unwrap_or_default();
+        count(received.len().saturating_sub(before))?;
+        let length = received.len();
+        let bytes = decoded(&head.headers, received, limits.body_bytes()).await?;
+        count(bytes.len().saturating_sub(length))?;
+        Ok(Self { mime: mime(&head.headers), charset: charset(&head.headers), bytes, load })
     }
+}
+
+/// The length of a body that its headers name.
+fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The whole body of a request with these headers.
@@ -89,8 +135,7 @@ impl FromRequest<App> for Content {
 /// 413: it is too long. 408: it did not arrive in time. 400: the connection failed.
 pub async fn whole(headers: &HeaderMap, body: &mut Body, limits: &LimitsConfig) -> Result<Bytes, ApiError> {
     let limit = limits.body_bytes();
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: usize| length > limit) {
+    if announced(headers).is_some_and(|length| length > limit) {
         // A client that waits for `100 Continue` gets the error instead.
         if !headers.contains_key(header::EXPECT) {
             discard(body).await;
@@ -172,13 +217,39 @@ impl Content {
         )
     }
 
-    /// The body as text.
+    /// Whether the body begins like a text in UTF-16 or UTF-32.
+    pub fn is_wide(&self) -> bool {
+        matches!(&*self.bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..])
+    }
+
+    /// The body without a byte order mark.
+    fn plain(&self) -> &[u8] {
+        self.bytes.strip_prefix(MARK).unwrap_or(&self.bytes)
+    }
+
+    /// The body, if it can be JSON.
+    fn of_json(&self) -> Result<&[u8], ApiError> {
+        let is_named = self.charset.as_deref().is_some_and(|name| {
+            let name = name.to_ascii_lowercase();
+            name.starts_with("utf-16") || name.starts_with("utf-32") || name.starts_with("utf16")
+        });
+        let has_zeros = matches!(&*self.bytes, [0, _, ..] | [_, 0, ..]);
+        if is_named || has_zeros || self.is_wide() {
+            return Err(ApiError::bad("the body is in UTF-16 or UTF-32, but JSON must be in UTF-8 (RFC 8259)"));
+        }
+        let bytes = self.plain();
+        let values = few_values(bytes)?;
+        self.load.iter().try_for_each(|load| load.add(bytes.len() + values * VALUE_BYTES))?;
+        Ok(bytes)
+    }
+
+    /// The body as text, without a byte order mark.
     ///
     /// # Errors
     ///
     /// 400: it is not UTF-8.
     pub fn text(&self) -> Result<&str, ApiError> {
-        std::str::from_utf8(&self.bytes)
+        std::str::from_utf8(self.plain())
             .map_err(|error| ApiError::bad(format!("the body is not UTF-8: invalid byte at {}", error.valid_up_to())))
     }
 
@@ -191,12 +262,12 @@ impl Content {
         if !self.is_json() {
             return Err(ApiError::media_type("`application/json`"));
         }
-        few_values(&self.bytes)?;
-        let first = self.bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        let bytes = self.of_json()?;
+        let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         if first.is_some_and(|first| *first != b'{') {
             return Err(ApiError::bad("the body must be a JSON object"));
         }
-        parse(&self.bytes)
+        parse(bytes)
     }
 
     /// The values of a body with one value, an array, or one per line; and its form.
@@ -205,8 +276,8 @@ impl Content {
     ///
     /// 415: the body has another type. 400: it is not JSON, or has more than `most` values.
     pub fn values(&self, most: usize) -> Result<(Vec<serde_json::Value>, Many), ApiError> {
-        few_values(&self.bytes)?;
         let (values, many) = if self.is_lines() {
+            self.of_json()?;
             let mut values = Vec::new();
             for (at, line) in self.text()?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
                 let value = serde_json::from_str(line);
@@ -217,7 +288,7 @@ impl Content {
             }
             (values, Many::Lines)
         } else if self.is_json() {
-            match parse(&self.bytes)? {
+            match parse(self.of_json()?)? {
                 serde_json::Value::Array(values) => (values, Many::Array),
                 value => (vec![value], Many::One),
             }
@@ -244,14 +315,16 @@ pub enum Many {
 
 /// Middleware: limits the bodies of a service that reads them itself.
 pub async fn bounded(State(app): State<App>, request: Request, next: Next) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let content = Content::from_request(Request::from_parts(parts.clone(), body), &app).await?;
-    few_values(&content.bytes)?;
-    Ok(next.run(Request::from_parts(parts, Body::from(content.bytes))).await)
+    let bytes = content.bytes.slice_ref(content.of_json()?);
+    parts.headers.remove(header::CONTENT_ENCODING);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
 }
 
-/// Refuses JSON with too many values. Once parsed, each of them takes many times its text in memory.
-fn few_values(bytes: &[u8]) -> Result<(), ApiError> {
+/// Counts the values of JSON, and refuses too many. Once parsed, each of them takes many times its text in memory.
+fn few_values(bytes: &[u8]) -> Result<usize, ApiError> {
     let (mut values, mut is_in_string, mut is_escaped) = (0, false, false);
     for byte in bytes {
         match byte {
@@ -264,7 +337,7 @@ fn few_values(bytes: &[u8]) -> Result<(), ApiError> {
     }
     match values > VALUES {
         true => Err(ApiError::bad(format!("the body has more than {VALUES} JSON values: split it"))),
-        false => Ok(()),
+        false => Ok(values),
     }
 }
 
@@ -301,10 +374,12 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<
 
 #[cfg(test)]
 mod tests {
+    use http_body::Body as _;
+
     use super::*;
 
     fn content(mime: &str, text: &str) -> Content {
-        Content { mime: mime.to_owned(), charset: None, bytes: Bytes::copy_from_slice(text.as_bytes()) }
+        Content { mime: mime.to_owned(), charset: None, bytes: Bytes::copy_from_slice(text.as_bytes()), load: None }
     }
 
     #[test]
@@ -319,6 +394,43 @@ mod tests {
         assert!(error("application/json", "[1,2,3]", 2).message.contains("more than 2"));
         assert_eq!(error("application/json", "", 2).status.as_u16(), 400);
         assert_eq!(error("application/jsonl", "1\n2\n3", 2).status.as_u16(), 400);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over_and_other_encodings_are_named() {
+        assert_eq!(content("application/json", "\u{feff}{\"a\": 1}").json::<serde_json::Value>().unwrap()["a"], 1);
+        assert_eq!(content("text/plain", "\u{feff}The ferry").text().unwrap(), "The ferry");
+        let lines = content("application/jsonl", "\u{feff}{}\n{}").values(9).unwrap();
+        assert_eq!((lines.0.len(), lines.1), (2, Many::Lines));
+        let wide = |bytes: &[u8], charset: Option<&str>| {
+            let bytes = Bytes::copy_from_slice(bytes);
+            let content = Content { bytes, charset: charset.map(str::to_owned), ..content("application/json", "") };
+            content.json::<serde_json::Value>().unwrap_err().message
+        };
+        for (bytes, charset) in [
+            (&b"\xff\xfe{\0}\0"[..], None),
+            (b"\xfe\xff\0{\0}", None),
+            (b"{\0}\0", None),
+            (b"\0{\0}", None),
+            (b"{}", Some("UTF-16LE")),
+        ] {
+            assert!(wide(bytes, charset).contains("must be in UTF-8"), "{bytes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_held_value_is_dropped_with_the_last_piece() {
+        let held = Arc::new(());
+        let weak = Arc::downgrade(&held);
+        let mut body = Held::around(Body::from(vec![7; 3 * PIECE + 1]), held);
+        assert_eq!(body.size_hint().exact(), Some(3 * PIECE as u64 + 1));
+        for left in [2 * PIECE + 1, PIECE + 1, 1, 0] {
+            assert!(weak.upgrade().is_some());
+            body.frame().await.unwrap().unwrap();
+            assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(left as u64), left == 0));
+        }
+        drop(body);
+        assert!(weak.upgrade().is_none());
     }
 
     /// One byte arrives, and then nothing more.

@@ -206,12 +206,19 @@ pub struct TlsConfig {
 pub struct LimitsConfig {
     /// Maximum size of a request's body, in megabytes. Default: 8.
     pub body_mb: f64,
-    /// Requests per second for each token; 0 for no limit. Default: 50.
+    /// Requests per second for each token; 0 for no limit. Each further turn of a request counts as a request too.
+    /// Default: 50.
     pub rate: f64,
-    /// Burst of requests of a token after a pause. Default: 100.
+    /// Burst of requests of a token after a pause. A request with more turns is answered, and the next ones wait longer.
+    /// Default: 100.
     pub burst: f64,
     /// Concurrent requests for each token. Default: 64.
     pub token_concurrency: usize,
+    /// Megabytes of requests and responses that a token may have under way at once. What is larger may be under way
+    /// alone. Default: 128.
+    pub token_mb: f64,
+    /// Open answer streams for each token. Default: 32.
+    pub token_streams: usize,
     /// Concurrent requests in total. Default: 256.
     pub concurrency: usize,
     /// Requests waiting for one of these slots. Default: 256.
@@ -239,6 +246,8 @@ impl Default for LimitsConfig {
             rate: 50.0,
             burst: 100.0,
             token_concurrency: 64,
+            token_mb: 128.0,
+            token_streams: 32,
             concurrency: 256,
             waiting: 256,
             streams: 256,
@@ -312,6 +321,7 @@ impl ServeConfig {
         let limits = &self.limits;
         for (field, value) in [
             ("limits.body_mb", limits.body_mb),
+            ("limits.token_mb", limits.token_mb),
             ("limits.burst", limits.burst),
             ("limits.request_s", limits.request_s),
             ("limits.header_s", limits.header_s),

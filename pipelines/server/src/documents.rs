@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
@@ -61,19 +62,81 @@ impl Writable {
         shows(self.access.as_deref(), document, groups)
     }
 
-    /// Whether a caller may change the documents with these ids.
-    async fn may_change(&self, principal: &Principal, ids: &[String]) -> Result<(), ApiError> {
-        if self.access.is_none() {
-            return Ok(());
-        }
-        for id in ids {
-            let wanted = id.clone();
-            let known = blocking(&self.store, move |store| store.get(&wanted)).await?;
-            if known.is_some_and(|known| !self.shows(&known, &principal.groups())) {
-                return Err(ApiError::forbidden("this token may not change a document that it may not read"));
+    /// A call that puts documents, if the caller may put all of them ([`permit`]).
+    fn putting(
+        &self,
+        principal: &Principal,
+        documents: Vec<StoredDocument>,
+    ) -> impl FnOnce(&dyn DocumentStore) -> Result<Result<u64, ApiError>, ConnectorError> + Send + 'static {
+        let (access, groups) = (self.access.clone(), principal.groups());
+        move |store| {
+            // Nobody changes a document between the check and the change.
+            let _one = access.as_ref().map(|_| CHANGING.lock());
+            for document in &documents {
+                if let Some(field) = &access
+                    && let Err(error) = permit(field, &groups, document, store.get(&document.id)?.as_ref())
+                {
+                    return Ok(Err(error));
+                }
             }
+            store.put(documents).map(Ok)
         }
-        Ok(())
+    }
+
+    /// A call that deletes a document, if the caller may read it; otherwise it is as if it did not exist.
+    fn deleting(
+        &self,
+        principal: &Principal,
+        id: String,
+    ) -> impl FnOnce(&dyn DocumentStore) -> Result<Result<u64, ApiError>, ConnectorError> + Send + 'static {
+        let (access, groups) = (self.access.clone(), principal.groups());
+        move |store| {
+            let _one = access.as_ref().map(|_| CHANGING.lock());
+            let missing = || Ok(Err(ApiError::not_found("no such document")));
+            if access.is_some() && store.get(&id)?.is_some_and(|known| !shows(access.as_deref(), &known, &groups)) {
+                return missing();
+            }
+            let deleted = store.delete(&[id])?;
+            if deleted.documents > 0 { Ok(Ok(deleted.change)) } else { missing() }
+        }
+    }
+}
+
+/// One change at a time, in corpora with `access`.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// Checks a document that a caller puts into a corpus with `access`, in whatever form it came. `known` is the document
+/// that it replaces. The field `access` must name one of the caller's groups. Every group that it names must be the
+/// caller's or one that the replaced document names, so nobody writes for the readers of another group.
+fn permit(
+    field: &str,
+    groups: &[Arc<str>],
+    document: &StoredDocument,
+    known: Option<&StoredDocument>,
+) -> Result<(), ApiError> {
+    if known.is_some_and(|known| !shows(Some(field), known, groups)) {
+        return Err(ApiError::forbidden("this token may not change a document that it may not read"));
+    }
+    let named = named_groups(field, document);
+    let known = known.map(|known| named_groups(field, known)).unwrap_or_default();
+    let foreign = named.iter().find(|group| !groups.contains(group) && !known.contains(group));
+    let problem = match foreign {
+        Some(group) => format!("this token may not write for the group `{}`", group.escape_default()),
+        None if !shows(Some(field), document, groups) => "this token could not read the document".to_owned(),
+        None => return Ok(()),
+    };
+    Err(ApiError::bad(format!(
+        "{problem}: the field `{field}` must name one or more of its groups and no other, as in \
+         `{{\"{field}\": [\"staff\"]}}`; a document that is not JSON has its metadata in the URL"
+    ))
+    .param("metadata"))
+}
+
+/// The groups that the field `access` of a document names.
+fn named_groups(field: &str, document: &StoredDocument) -> Vec<Arc<str>> {
+    match Readers::named(&Metadata::of(&document.metadata).0, field) {
+        Readers::Groups(groups) => groups.to_vec(),
+        Readers::All => Vec::new(),
     }
 }
 
@@ -187,6 +250,7 @@ pub async fn page(
     }
     let Ok(corpora) = writable(app, principal, &DocumentParams::default()) else { return Ok((found, false)) };
     let groups = principal.groups();
+    let _room = principal.share.reserve(LIST_BYTES)?;
     let mut after = after;
     let mut bytes = 0;
     for of in corpora {
@@ -273,6 +337,8 @@ pub async fn list(
         found.truncate(limit);
         Ok((store.count()?, found, has_more))
     };
+    // Before they are read.
+    let _room = principal.share.reserve(LIST_BYTES)?;
     let (count, documents, has_more) = blocking(&of.store, read).await?;
     let next = documents.last().filter(|_| has_more).map(|last| last.id.clone());
     let documents: Vec<Value> = documents.iter().map(|document| told(document, &of)).collect();
@@ -299,12 +365,14 @@ pub async fn add(
 ) -> Result<axum::response::Response, ApiError> {
     may(&principal, DocumentRights::Write)?;
     let of = only(&app, &principal, &params)?;
+    if params.metadata.is_some() {
+        return Err(ApiError::bad("a document in JSON has its metadata in the body").param("metadata"));
+    }
     let (values, _) = content.values(app.config().limits.batch)?;
     let documents = input::documents(values)?;
     let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
-    of.may_change(&principal, &ids).await?;
     let told = json!({ "stored": ids.len(), "ids": ids });
-    change(&of, params.wait, deadline, told, move |store| store.put(documents).map(Some)).await
+    change(&of, params.wait, deadline, told, of.putting(&principal, documents)).await
 }
 
 /// Reads a document.
@@ -349,16 +417,10 @@ pub async fn write(
     may(&principal, DocumentRights::Write)?;
     let document = input::document(id.clone(), &content)?;
     let of = only(&app, &principal, &params)?;
-    of.may_change(&principal, std::slice::from_ref(&id)).await?;
     let is_json = content.is_json();
     let mut document = match document {
         Some(document) => document,
-        None => {
-            let document = file(&of, id.clone(), content).await?;
-            // Reading may take long. Another document may have come meanwhile.
-            of.may_change(&principal, std::slice::from_ref(&id)).await?;
-            document
-        }
+        None => file(&of, id.clone(), content).await?,
     };
     match &params.metadata {
         Some(_) if is_json => {
@@ -368,15 +430,8 @@ pub async fn write(
         Some(given) => input::add_metadata(&mut document, given)?,
         None => {}
     }
-    if let Some(field) = of.access.as_deref().filter(|_| !is_json && !of.shows(&document, &principal.groups())) {
-        return Err(ApiError::bad(format!(
-            "this token could not read the document: the field `{field}` must name one of its groups, as in \
-             `?metadata={{\"{field}\": [\"staff\"]}}`"
-        ))
-        .param("metadata"));
-    }
     let told = json!({ "stored": 1, "id": document.id });
-    change(&of, params.wait, deadline, told, move |store| store.put(vec![document]).map(Some)).await
+    change(&of, params.wait, deadline, told, of.putting(&principal, vec![document])).await
 }
 
 /// Deletes a document.
@@ -395,14 +450,7 @@ pub async fn remove(
     may(&principal, DocumentRights::Write)?;
     input::check_id(&id)?;
     let of = only(&app, &principal, &params)?;
-    // As if it did not exist.
-    let hidden = of.may_change(&principal, std::slice::from_ref(&id)).await.is_err();
-    if hidden {
-        return Err(ApiError::not_found("no such document"));
-    }
     let told = json!({ "deleted": 1, "id": id });
-    change(&of, params.wait, deadline, told, move |store| {
-        store.delete(&[id]).map(|deleted| (deleted.documents > 0).then_some(deleted.change))
-    })
-    .await
+    let call = of.deleting(&principal, id);
+    change(&of, params.wait, deadline, told, call).await
 }

@@ -5,6 +5,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value as Json, json};
 use turnflow_engine::ask::AskError;
 
+use crate::encoding::ACCEPTED;
+
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
@@ -20,11 +22,13 @@ pub struct ApiError {
     pub message: String,
     /// Seconds after which the caller may try again.
     pub retry_after: Option<u64>,
+    /// Whether the response says which encodings of bodies are accepted.
+    pub accepts: bool,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None, accepts: false }
     }
 
     /// 400: the request is invalid.
@@ -81,6 +85,15 @@ impl ApiError {
             format!("this route accepts {expected}: set the header `Content-Type`"),
         )
         .code("unsupported_media_type")
+    }
+
+    /// 415: the body is encoded in a way that this server does not decode.
+    pub fn content_encoding(name: &str) -> Self {
+        let name = name.escape_default();
+        let message = format!("`Content-Encoding: {name}` is not decoded here: use one of {ACCEPTED}, or none");
+        let mut error = Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message);
+        error.accepts = true;
+        error.code("unsupported_encoding")
     }
 
     /// 429: too many requests.
@@ -175,6 +188,9 @@ impl IntoResponse for ApiError {
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.accepts {
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -4,22 +4,26 @@
 //! the token says. A caller's name and groups are claims of the token, so a caller can neither leave them out nor widen
 //! them.
 
+mod claims;
+mod keys;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, errors::ErrorKind};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, errors::ErrorKind};
 use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
-use tokio::sync::Semaphore;
 
+use self::claims::Claims;
+use self::keys::{Key, parse};
 use crate::auth::Principal;
 use crate::config::{DocumentRights, LimitsConfig, Secret};
 use crate::error::ApiError;
-use crate::limits::Bucket;
+use crate::limits::Share;
 
 /// The beginning of the names of these callers. No other caller's name begins like that.
 pub const PREFIX: &str = "jwt/";
@@ -34,6 +38,8 @@ const AGAIN: Duration = Duration::from_secs(30);
 const FETCH: Duration = Duration::from_secs(10);
 /// Accepted difference between the clocks, in seconds.
 const LEEWAY: u64 = 60;
+/// Shortest secret of HS256, in bytes: the size of its hash.
+const SHORTEST_SECRET: usize = 32;
 /// Maximum number of verified tokens, and of callers, to remember.
 const MOST: usize = 10_000;
 
@@ -62,8 +68,8 @@ pub struct JwtConfig {
     /// The claim with the caller's name. Default: `sub`.
     #[serde(default = "default_name")]
     pub name: String,
-    /// The claim with the caller's groups, or a path to it, such as `realm_access.roles`: a list of texts, or one text
-    /// with blanks between the groups. Default: `groups`.
+    /// The claim with the caller's groups, or a path to it, such as `realm_access.roles`: a list of texts, or one text,
+    /// which is one group. Only in a claim named `scope` or `scp`, blanks separate the groups. Default: `groups`.
     #[serde(default = "default_groups")]
     pub groups: String,
     /// Further claims that become fields of the turn's `principal`. Default: none.
@@ -107,52 +113,16 @@ pub enum KeyError {
     /// The secret is empty.
     #[error("the secret of `jwt` is empty, or its environment variable is not set")]
     NoSecret,
+    /// The secret could be guessed from a token.
+    #[error("the secret of `jwt` has {0} bytes, but needs at least {SHORTEST_SECRET} (RFC 7518, section 3.2)")]
+    ShortSecret(usize),
 }
 
-/// A key with the algorithms that it may be used for.
-struct Key {
-    id: Option<String>,
-    algorithms: Vec<Algorithm>,
-    key: DecodingKey,
-}
-
-impl Key {
-    /// A public key; `None` for a key of another use or kind.
-    fn of(jwk: &Jwk) -> Option<Self> {
-        use jsonwebtoken::jwk::PublicKeyUse;
-        if jwk.common.public_key_use.as_ref().is_some_and(|usage| *usage != PublicKeyUse::Signature) {
-            return None;
-        }
-        let mut algorithms = match &jwk.algorithm {
-            AlgorithmParameters::RSA(_) => vec![
-                Algorithm::RS256,
-                Algorithm::RS384,
-                Algorithm::RS512,
-                Algorithm::PS256,
-                Algorithm::PS384,
-                Algorithm::PS512,
-            ],
-            AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
-                EllipticCurve::P256 => vec![Algorithm::ES256],
-                EllipticCurve::P384 => vec![Algorithm::ES384],
-                _ => return None,
-            },
-            AlgorithmParameters::OctetKeyPair(_) => vec![Algorithm::EdDSA],
-            // A secret does not belong in a public set.
-            AlgorithmParameters::OctetKey(_) => return None,
-        };
-        if let Some(only) = jwk.common.key_algorithm {
-            algorithms.retain(|one| format!("{one:?}") == format!("{only:?}"));
-        }
-        let key = DecodingKey::from_jwk(jwk).ok()?;
-        (!algorithms.is_empty()).then(|| Self { id: jwk.common.key_id.clone(), algorithms, key })
-    }
-}
-
-/// The keys, and when they were read.
+/// The keys, and when they were last asked for.
 struct Keys {
-    keys: Arc<Vec<Key>>,
-    read: Option<Instant>,
+    /// `None`: they have never been read.
+    keys: Option<Arc<Vec<Key>>>,
+    asked: Option<Instant>,
 }
 
 /// A verified token.
@@ -164,9 +134,6 @@ struct Verified {
     by: Arc<Vec<Key>>,
 }
 
-/// What requests of one caller share.
-type Shares = (Arc<Bucket>, Arc<Semaphore>);
-
 /// Verifies tokens.
 pub struct Jwt {
     config: JwtConfig,
@@ -177,7 +144,8 @@ pub struct Jwt {
     reading: tokio::sync::Mutex<()>,
     /// Verified tokens, by hash.
     known: Mutex<HashMap<blake3::Hash, Verified>>,
-    callers: Mutex<HashMap<Arc<str>, Shares>>,
+    /// What the requests of a caller share.
+    callers: Mutex<HashMap<Arc<str>, Arc<Share>>>,
 }
 
 impl std::fmt::Debug for Jwt {
@@ -198,12 +166,16 @@ impl Jwt {
         limits: &LimitsConfig,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, KeyError> {
-        let mut keys = Keys { keys: Arc::default(), read: None };
+        let mut keys = Keys { keys: None, asked: None };
         match &config.keys {
             KeySource::File(path) => {
                 let place = path.display().to_string();
                 let failed = |error: std::io::Error| KeyError::Read { place: place.clone(), reason: error.to_string() };
-                keys.keys = Arc::new(parse(&place, &std::fs::read(path).map_err(failed)?)?);
+                let found = parse(&place, &std::fs::read(path).map_err(failed)?)?;
+                if found.is_empty() {
+                    return Err(KeyError::NoKey(place));
+                }
+                keys.keys = Some(Arc::new(found));
             }
             KeySource::Url(url) => {
                 let parsed = reqwest::Url::parse(url).ok();
@@ -221,9 +193,13 @@ impl Jwt {
                     Secret::File(path) => std::fs::read_to_string(path).ok(),
                 };
                 let secret = secret.map(|secret| secret.trim().to_owned()).filter(|secret| !secret.is_empty());
-                let key = DecodingKey::from_secret(secret.ok_or(KeyError::NoSecret)?.as_bytes());
+                let secret = secret.ok_or(KeyError::NoSecret)?;
+                if secret.len() < SHORTEST_SECRET {
+                    return Err(KeyError::ShortSecret(secret.len()));
+                }
+                let key = DecodingKey::from_secret(secret.as_bytes());
                 let algorithms = vec![Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
-                keys.keys = Arc::new(vec![Key { id: None, algorithms, key }]);
+                keys.keys = Some(Arc::new(vec![Key { id: None, algorithms, key }]));
             }
         }
         // A redirect could lead to a place that is not safe.
@@ -265,7 +241,7 @@ impl Jwt {
         {
             return Ok(principal.clone());
         }
-        let header = decode_header(token).map_err(|_| ApiError::unauthorized("the token cannot be read"))?;
+        let header = claims::header(token)?;
         let is_candidate = |key: &&Key| {
             key.algorithms.contains(&header.alg) && (header.kid.is_none() || key.id.is_none() || key.id == header.kid)
         };
@@ -274,7 +250,7 @@ impl Jwt {
         }
         let mut reason = None;
         for key in keys.iter().filter(is_candidate) {
-            match decode::<Map<String, Json>>(token, &key.key, &self.validation(header.alg)) {
+            match decode::<Claims>(token, &key.key, &self.validation(header.alg)) {
                 Ok(valid) => return self.accepted(hash, &keys, &valid.claims),
                 Err(error) => reason = Some(error.into_kind()),
             }
@@ -285,6 +261,7 @@ impl Jwt {
             Some(ErrorKind::ImmatureSignature) => "the token is not valid yet",
             Some(ErrorKind::InvalidAudience) => "the token is for another service",
             Some(ErrorKind::InvalidIssuer) => "the token is of another issuer",
+            Some(ErrorKind::Json(_)) => "the token's claims cannot be read, or one is there twice",
             Some(ErrorKind::MissingRequiredClaim(_)) => "the token lacks a claim: `exp`, `aud` or `iss`",
             Some(_) => "the token's signature is not valid",
         }))
@@ -305,34 +282,34 @@ impl Jwt {
     }
 
     /// Remembers a verified token, and returns its caller.
-    fn accepted(
-        &self,
-        hash: blake3::Hash,
-        by: &Arc<Vec<Key>>,
-        claims: &Map<String, Json>,
-    ) -> Result<Arc<Principal>, ApiError> {
+    fn accepted(&self, hash: blake3::Hash, by: &Arc<Vec<Key>>, claims: &Claims) -> Result<Arc<Principal>, ApiError> {
         let config = &self.config;
+        claims.check()?;
+        let until = claims.until();
+        let claims = &claims.0;
         let subject = at(claims, &config.name).and_then(Json::as_str).filter(|name| !name.is_empty());
         let subject =
             subject.ok_or_else(|| ApiError::unauthorized(format!("the token lacks the claim `{}`", config.name)))?;
         let groups: Vec<Json> = match at(claims, &config.groups) {
             Some(Json::Array(groups)) => groups.iter().filter(|group| group.is_string()).cloned().collect(),
-            Some(Json::String(groups)) => groups.split_whitespace().map(Json::from).collect(),
+            Some(Json::String(groups)) if is_scope(&config.groups) => {
+                groups.split_whitespace().map(Json::from).collect()
+            }
+            Some(Json::String(group)) => vec![group.as_str().into()],
             _ => Vec::new(),
         };
         let mut extra = Map::new();
         for name in &config.claims {
             extra.extend(at(claims, name).map(|value| (name.clone(), value.clone())));
         }
-        // A colon separates the name from a conversation's id.
-        let name: Arc<str> = format!("{PREFIX}{}", subject.replace('%', "%25").replace(':', "%3A")).into();
+        let name: Arc<str> = format!("{PREFIX}{}", utf8_percent_encode(subject, IN_NAME)).into();
         extra.insert("name".to_owned(), (&*name).into());
         extra.insert("groups".to_owned(), groups.into());
-        let (bucket, places) = self.shares(&name);
+        let share = self.share(&name);
         let pipelines = config.pipelines.as_ref().map(|names| names.iter().cloned().collect());
         let documents = config.documents;
-        let principal = Arc::new(Principal { name, extra: Some(extra), pipelines, documents, bucket, places });
-        let until = claims.get("exp").and_then(Json::as_f64).unwrap_or_default() as u64;
+        let end = Some(until.saturating_add(LEEWAY));
+        let principal = Arc::new(Principal { name, extra: Some(extra), pipelines, documents, share, until: end });
         let mut known = self.known.lock();
         if known.len() >= MOST {
             known.clear();
@@ -341,57 +318,52 @@ impl Jwt {
         Ok(principal)
     }
 
-    /// What the requests of a caller share: their rate and their number at once.
-    fn shares(&self, name: &Arc<str>) -> Shares {
+    /// What the requests of a caller share.
+    fn share(&self, name: &Arc<str>) -> Arc<Share> {
         let mut callers = self.callers.lock();
         if callers.len() >= MOST {
             // The others have no request at the moment.
-            callers.retain(|_, (bucket, places)| Arc::strong_count(bucket) > 1 || Arc::strong_count(places) > 1);
+            callers.retain(|_, share| Arc::strong_count(share) > 1);
         }
-        let limits = &self.limits;
-        let fresh = || {
-            let bucket = Bucket::new(limits.rate, limits.burst);
-            (Arc::new(bucket), Arc::new(Semaphore::new(limits.token_concurrency)))
-        };
-        callers.entry(name.clone()).or_insert_with(fresh).clone()
+        callers.entry(name.clone()).or_insert_with(|| Arc::new(Share::new(&self.limits))).clone()
     }
 
     /// The keys. Those of a URL are read again if they are old, or after a while if a key is `missing`.
     async fn keys(&self, missing: bool) -> Result<Arc<Vec<Key>>, ApiError> {
         let fresh = if missing { AGAIN } else { FRESH };
-        let known = |this: &Self| {
+        let known = |this: &Self, fresh: Duration| {
             let keys = this.keys.lock();
-            (keys.keys.clone(), !keys.keys.is_empty() && keys.read.is_some_and(|at| at.elapsed() < fresh))
+            let is_fresh = keys.asked.is_some_and(|at| at.elapsed() < fresh);
+            (keys.keys.clone(), is_fresh)
         };
-        let KeySource::Url(url) = &self.config.keys else { return Ok(known(self).0) };
-        let unreadable = || Err(ApiError::unavailable("the keys of the identity provider cannot be read"));
-        let _one = match known(self) {
-            (keys, true) => return Ok(keys),
+        let KeySource::Url(url) = &self.config.keys else { return Ok(known(self, fresh).0.unwrap_or_default()) };
+        let unreadable = || ApiError::unavailable("the keys of the identity provider cannot be read");
+        let _one = match known(self, fresh) {
+            (Some(keys), true) => return Ok(keys),
             _ => self.reading.lock().await,
         };
-        let tried = self.keys.lock().read.is_some_and(|at| at.elapsed() < AGAIN);
-        match known(self) {
-            (keys, true) => return Ok(keys),
-            (keys, false) if keys.is_empty() && tried => return unreadable(),
+        match (known(self, fresh), known(self, AGAIN).1) {
+            ((Some(keys), true), _) => return Ok(keys),
+            ((None, _), true) => return Err(unreadable()),
             _ => {}
         }
         let read = fetch(&self.client, url).await.and_then(|bytes| parse(url, &bytes));
         let mut keys = self.keys.lock();
+        keys.asked = Some(Instant::now());
         match read {
             Ok(read) => {
-                *keys = Keys { keys: Arc::new(read), read: Some(Instant::now()) };
+                if read.is_empty() {
+                    tracing::error!(error = %KeyError::NoKey(url.clone()), "callers with a JSON Web Token are refused");
+                }
+                // Keys that are no longer in the set are withdrawn, also if the set has no other one.
+                keys.keys = Some(Arc::new(read));
             }
-            Err(error) if keys.keys.is_empty() => {
+            Err(error) if keys.keys.is_none() => {
                 tracing::error!(%error, "callers with a JSON Web Token are refused");
-                keys.read = Some(Instant::now());
-                return unreadable();
             }
-            Err(error) => {
-                tracing::warn!(%error, "the earlier keys are still used");
-                keys.read = Some(Instant::now());
-            }
+            Err(error) => tracing::warn!(%error, "the earlier keys are still used"),
         }
-        Ok(keys.keys.clone())
+        keys.keys.clone().ok_or_else(unreadable)
     }
 }
 
@@ -412,13 +384,6 @@ async fn fetch(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, KeyError>
     read.map_err(|error| failed(error.to_string()))?.ok_or_else(|| failed("it is too large".to_owned()))
 }
 
-fn parse(place: &str, bytes: &[u8]) -> Result<Vec<Key>, KeyError> {
-    let set: JwkSet = serde_json::from_slice(bytes)
-        .map_err(|error| KeyError::Read { place: place.to_owned(), reason: error.to_string() })?;
-    let keys: Vec<Key> = set.keys.iter().filter_map(Key::of).collect();
-    if keys.is_empty() { Err(KeyError::NoKey(place.to_owned())) } else { Ok(keys) }
-}
-
 /// A claim: of this name, or at this path.
 fn at<'a>(claims: &'a Map<String, Json>, path: &str) -> Option<&'a Json> {
     if let Some(claim) = claims.get(path) {
@@ -427,6 +392,15 @@ fn at<'a>(claims: &'a Map<String, Json>, path: &str) -> Option<&'a Json> {
     let (name, rest) = path.split_once('.')?;
     at(claims.get(name)?.as_object()?, rest)
 }
+
+/// Whether a claim is a list of words in one text, as OAuth's `scope` (RFC 6749, section 3.3).
+fn is_scope(path: &str) -> bool {
+    matches!(path.rsplit('.').next(), Some("scope" | "scp"))
+}
+
+/// What is encoded in a name: a colon separates it from a conversation's id, and control characters would break lines of
+/// the log.
+const IN_NAME: &AsciiSet = &CONTROLS.add(b'%').add(b':');
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()

@@ -17,6 +17,7 @@ mod conversation;
 mod documents;
 mod durable;
 mod embeddings;
+mod encoding;
 mod error;
 mod forward;
 mod health;

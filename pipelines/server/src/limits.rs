@@ -1,5 +1,5 @@
-//! Limits on rate, concurrency and time: a bucket for each token, slots for running requests, a
-//! bounded queue for them, and a time limit.
+//! Limits on rate, concurrency, bytes and time: what each token may have under way ([`Share`]), slots for running
+//! requests, a bounded queue for them, and a time limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -52,6 +53,112 @@ impl Bucket {
             return Ok(());
         }
         Err(Duration::from_secs_f64(((1.0 - *left) / self.rate).min(3600.0)))
+    }
+
+    /// Takes further tokens for what a request contains. They may be missing: then the next requests wait longer.
+    pub fn charge(&self, tokens: usize) {
+        self.state.lock().0 -= tokens as f64;
+    }
+}
+
+/// What the requests of one caller share: its rate, and what it may have under way at once.
+#[derive(Debug)]
+pub struct Share {
+    /// Its requests and turns per second.
+    pub bucket: Bucket,
+    /// Its running requests.
+    pub places: Arc<Semaphore>,
+    /// Its open streams of answers.
+    pub streams: Arc<Semaphore>,
+    /// The bytes of its requests and responses, in KiB.
+    bytes: Arc<Semaphore>,
+    /// The same bound.
+    most_bytes: u32,
+}
+
+impl Share {
+    /// The share of a caller without limits of its own.
+    pub fn new(limits: &LimitsConfig) -> Self {
+        Self::with(limits, limits.rate, limits.burst, limits.token_concurrency)
+    }
+
+    /// The share of a caller with this rate, burst and number of running requests.
+    pub fn with(limits: &LimitsConfig, rate: f64, burst: f64, running: usize) -> Self {
+        let most_bytes = kib((limits.token_mb * 1024.0 * 1024.0) as usize);
+        Self {
+            bucket: Bucket::new(rate, burst),
+            places: Arc::new(Semaphore::new(running)),
+            streams: Arc::new(Semaphore::new(limits.token_streams)),
+            bytes: Arc::new(Semaphore::new(most_bytes as usize)),
+            most_bytes,
+        }
+    }
+
+    /// Takes so many bytes of what may be under way, before they are read.
+    ///
+    /// # Errors
+    ///
+    /// 429: the caller has too much under way.
+    pub fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        self.bytes.clone().try_acquire_many_owned(kib(bytes).min(self.most_bytes)).map_err(|_| {
+            ApiError::overload("too many bytes of requests and responses under way for this token (`token_mb`)", 1)
+        })
+    }
+
+    /// Waits until so many bytes may be under way.
+    pub async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.bytes.clone().acquire_many_owned(kib(bytes).min(self.most_bytes)).await.ok()
+    }
+
+    /// Takes a request from the rate.
+    ///
+    /// # Errors
+    ///
+    /// 429: the caller exceeds its rate.
+    pub fn request(&self) -> Result<(), ApiError> {
+        self.bucket.take(Instant::now()).map_err(|after| {
+            let seconds = after.as_secs_f64().ceil() as u64;
+            ApiError::overload("too many requests or turns per second for this token", seconds)
+        })
+    }
+}
+
+/// A number of bytes in KiB, rounded up.
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
+}
+
+/// Reduces what is held of a room to these bytes.
+pub fn shrink(room: &mut OwnedSemaphorePermit, bytes: usize) {
+    let rest = room.num_permits().saturating_sub(kib(bytes) as usize);
+    drop(room.split(rest));
+}
+
+/// The bytes of a request, of what is read from it, and of its response; given back when the last owner drops it.
+#[derive(Debug)]
+pub struct Load {
+    share: Arc<Share>,
+    held: Mutex<Vec<OwnedSemaphorePermit>>,
+}
+
+impl Load {
+    /// Nothing yet, of this share.
+    pub fn new(share: Arc<Share>) -> Arc<Self> {
+        Arc::new(Self { share, held: Mutex::default() })
+    }
+
+    /// Adds bytes.
+    ///
+    /// # Errors
+    ///
+    /// 429: the caller has too much under way.
+    pub fn add(&self, bytes: usize) -> Result<(), ApiError> {
+        let mut held = self.held.lock();
+        let before: usize = held.iter().map(OwnedSemaphorePermit::num_permits).sum();
+        // What is larger than the bound may be under way alone.
+        let most = (self.share.most_bytes as usize).saturating_sub(before);
+        held.push(self.share.reserve(bytes.min(most << 10))?);
+        Ok(())
     }
 }
 
@@ -105,11 +212,8 @@ impl Places {
     ///
     /// 429: the caller exceeds its rate or concurrency, or too many requests wait.
     pub async fn take(&self, principal: &Principal) -> Result<Place, ApiError> {
-        if let Err(after) = principal.bucket.take(Instant::now()) {
-            let seconds = after.as_secs_f64().ceil() as u64;
-            return Err(ApiError::overload("too many requests per second for this token", seconds));
-        }
-        let of_caller = principal.places.clone().try_acquire_owned();
+        principal.share.request()?;
+        let of_caller = principal.share.places.clone().try_acquire_owned();
         let of_caller = of_caller.map_err(|_| ApiError::overload("too many concurrent requests for this token", 1))?;
         if let Ok(of_all) = self.places.clone().try_acquire_owned() {
             return Ok(Place { _of_all: of_all, _of_caller: of_caller });
@@ -176,7 +280,9 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         return ApiError::unauthorized("this server requires a token").into_response();
     };
     let deadline = Deadline::after(app.config().limits.request_s);
+    let load = Load::new(principal.share.clone());
     request.extensions_mut().insert(deadline);
+    request.extensions_mut().insert(load.clone());
     let place = match deadline.within(app.places().take(&principal)).await {
         Ok(Ok(place)) => place,
         Ok(Err(error)) | Err(error) => return error.into_response(),
@@ -185,7 +291,27 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     if response.status() == StatusCode::GATEWAY_TIMEOUT && health::loading(&app) > 0 {
         return ApiError::loading().into_response();
     }
-    response.map(|body| Held::around(body, place))
+    loaded(response, &load).map(|body| Held::around(body, (place, load)))
+}
+
+/// Middleware: the caller's limits for a request that needs no slot.
+pub async fn meter(request: Request, next: Next) -> Response {
+    let Some(principal) = request.extensions().get::<Arc<Principal>>().cloned() else {
+        return ApiError::unauthorized("this server requires a token").into_response();
+    };
+    if let Err(error) = principal.share.request() {
+        return error.into_response();
+    }
+    let load = Load::new(principal.share.clone());
+    loaded(next.run(request).await, &load).map(|body| Held::around(body, load))
+}
+
+/// Counts the bytes of a whole response; if there are too many, the response is the error. A stream counts its own.
+fn loaded(response: Response, load: &Load) -> Response {
+    match response.body().size_hint().exact().map(|size| load.add(usize::try_from(size).unwrap_or(usize::MAX))) {
+        Some(Err(error)) => error.into_response(),
+        Some(Ok(())) | None => response,
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! Guards a server without tokens against web pages in users' browsers: anyone on the
 //! machine may call, but not a page of another site.
 
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -44,6 +47,19 @@ pub fn check(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
     match is_own || is_allowed() {
         true => Ok(()),
         false => Err(foreign()),
+    }
+}
+
+/// Headers that say where a request goes and who sends it. Two of them mean different things to different readers, such
+/// as a proxy and this server.
+const ONCE: [HeaderName; 4] = [header::HOST, header::AUTHORIZATION, header::CONTENT_TYPE, header::ORIGIN];
+
+/// Middleware: refuses requests that have such a header twice (RFC 9112, section 3.2, for `Host`).
+pub async fn once(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    match ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+        Some(name) => ApiError::bad(format!("the request has the header `{name}` more than once")).into_response(),
+        None => next.run(request).await,
     }
 }
 

@@ -158,8 +158,7 @@ pub async fn create(
         previous: request.previous_response_id,
         storing: served.responses().filter(|_| request.store.unwrap_or(true)).map(|store| Storing {
             store,
-            caller: principal.name.clone(),
-            groups: principal.groups(),
+            caller: principal.clone(),
             conversation_id,
             messages,
         }),

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json_, json};
+use serde_json::{Map, Value as Json_, json};
 use turnflow_engine::database::{DatabaseError, Tables};
 
 use crate::app::App;
@@ -32,6 +32,9 @@ pub struct StoredResponse {
     /// The groups that the caller had: without one of them, the response cannot be read or continued.
     #[serde(default)]
     pub groups: Vec<Arc<str>>,
+    /// All fields of the caller's `principal`, which holds for them too.
+    #[serde(default)]
+    pub principal: Map<String, Json_>,
     /// The conversation's id, which the next response continues.
     pub conversation_id: String,
     /// The messages of the conversation, the answer included.
@@ -45,16 +48,10 @@ pub struct StoredResponse {
 
 impl StoredResponse {
     /// A response that is not stored yet.
-    pub fn new(
-        caller: &str,
-        groups: &[Arc<str>],
-        conversation_id: &str,
-        messages: Vec<Json_>,
-        response: Json_,
-    ) -> Self {
-        let (caller, conversation_id) = (caller.to_owned(), conversation_id.to_owned());
-        let groups = groups.to_vec();
-        Self { caller, groups, conversation_id, messages, response, number: 0 }
+    pub fn new(caller: &Principal, conversation_id: &str, messages: Vec<Json_>, response: Json_) -> Self {
+        let (name, conversation_id) = (caller.name.to_string(), conversation_id.to_owned());
+        let (groups, principal) = (caller.groups(), caller.extra.clone().unwrap_or_default());
+        Self { caller: name, groups, principal, conversation_id, messages, response, number: 0 }
     }
 }
 
@@ -189,7 +186,8 @@ pub async fn find(
         let (wanted, caller) = (id.to_owned(), principal.name.clone());
         if let Some(found) = call(&store, move |store| store.get(&wanted, &caller)).await? {
             let groups = principal.groups();
-            let may_read = found.groups.iter().all(|group| groups.contains(group));
+            let may_read =
+                found.groups.iter().all(|group| groups.contains(group)) && principal.still_has(&found.principal);
             return Ok(Some((store, found)).filter(|_| may_read));
         }
     }
@@ -241,7 +239,16 @@ mod tests {
     use super::*;
 
     fn response(caller: &str, text: &str) -> StoredResponse {
-        StoredResponse::new(caller, &[], "c", vec![json!({ "role": "user", "content": text })], json!({ "id": "x" }))
+        let (messages, response) = (vec![json!({ "role": "user", "content": text })], json!({ "id": "x" }));
+        StoredResponse {
+            caller: caller.to_owned(),
+            groups: Vec::new(),
+            principal: Map::new(),
+            conversation_id: "c".to_owned(),
+            messages,
+            response,
+            number: 0,
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::metrics::{Histogram, MeterProvider as _};
 use opentelemetry::trace::{
@@ -37,9 +37,13 @@ mod name {
     pub const WORKFLOW_DURATION: &str = "gen_ai.workflow.duration";
 }
 
-/// The variables that enable it, as in all OpenTelemetry libraries.
-const ENDPOINTS: [&str; 3] =
-    ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"];
+/// The variables of what is exported, as in all OpenTelemetry libraries.
+const TRACES: &str = "TRACES";
+const METRICS: &str = "METRICS";
+/// How long the end of the process waits for the collector.
+const LAST: Duration = Duration::from_secs(3);
+/// Default of `OTEL_EXPORTER_OTLP_TIMEOUT`, in milliseconds.
+const TIMEOUT_MS: u64 = 10_000;
 /// The variable that enables texts in spans.
 const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 /// Maximum number of turns whose calls are held: cancelled turns never have an answer.
@@ -54,6 +58,7 @@ pub struct TelemetryError(String);
 pub struct Telemetry {
     traces: SdkTracerProvider,
     metrics: SdkMeterProvider,
+    /// The threads of the HTTP client.
     runtime: Option<tokio::runtime::Runtime>,
     with_content: bool,
 }
@@ -63,6 +68,7 @@ pub struct Telemetry {
 struct Client {
     client: reqwest::Client,
     handle: tokio::runtime::Handle,
+    timeout: Duration,
 }
 
 impl HttpClient for Client {
@@ -74,10 +80,11 @@ impl HttpClient for Client {
         'life0: 'async_trait,
         Self: 'async_trait,
     {
-        let client = self.client.clone();
+        let (client, timeout) = (self.client.clone(), self.timeout);
         // The exporters wait on threads that have no reactor.
         let sent = self.handle.spawn(async move {
-            let request = reqwest::Request::try_from(request)?;
+            let mut request = reqwest::Request::try_from(request)?;
+            *request.timeout_mut() = Some(timeout);
             let response = client.execute(request).await?;
             let status = response.status();
             Ok::<_, HttpError>((status, response.bytes().await?))
@@ -90,33 +97,44 @@ impl HttpClient for Client {
 }
 
 impl Telemetry {
-    /// The exporters, if the environment names an endpoint.
+    /// The exporters, if the environment names an endpoint or asks for an export.
     ///
     /// # Errors
     ///
     /// The endpoint or another setting in the environment is wrong.
     pub fn from_env() -> Result<Option<Arc<Self>>, TelemetryError> {
-        if ENDPOINTS.iter().all(|variable| std::env::var_os(variable).is_none_or(|value| value.is_empty())) {
+        let variable = |name: &str| std::env::var(name).ok();
+        let (with_traces, with_metrics) = (is_exported(TRACES, variable), is_exported(METRICS, variable));
+        if !with_traces && !with_metrics {
             return Ok(None);
         }
         let failed = |error: &dyn std::fmt::Display| TelemetryError(error.to_string());
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("turnflow-otel").enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
-        let client = || Client { client: reqwest::Client::new(), handle: runtime.handle().clone() };
-        let spans = SpanExporter::builder().with_http().with_http_client(client()).build();
-        let spans = spans.map_err(|error| failed(&error))?;
-        let numbers = MetricExporter::builder().with_http().with_http_client(client()).build();
-        let numbers = numbers.map_err(|error| failed(&error))?;
-        let mut resource = Resource::builder();
-        if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
-            resource = resource.with_service_name("turnflow");
+        // A redirect could lead the spans to another place.
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
+        let http = http.map_err(|error| failed(&error))?;
+        let client = |signal: &str| Client {
+            client: http.clone(),
+            handle: runtime.handle().clone(),
+            timeout: timeout_of(signal, variable),
+        };
+        let resource = resource(variable);
+        let mut traces = SdkTracerProvider::builder().with_resource(resource.clone());
+        if with_traces {
+            let spans = SpanExporter::builder().with_http().with_http_client(client(TRACES)).build();
+            traces = traces.with_batch_exporter(spans.map_err(|error| failed(&error))?);
         }
-        let resource = resource.with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))).build();
+        let mut metrics = SdkMeterProvider::builder().with_resource(resource);
+        if with_metrics {
+            let numbers = MetricExporter::builder().with_http().with_http_client(client(METRICS)).build();
+            metrics = metrics.with_periodic_exporter(numbers.map_err(|error| failed(&error))?);
+        }
         let with_content = std::env::var(CONTENT).is_ok_and(|value| value.eq_ignore_ascii_case("true"));
         Ok(Some(Arc::new(Self {
-            traces: SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.clone()).build(),
-            metrics: SdkMeterProvider::builder().with_periodic_exporter(numbers).with_resource(resource).build(),
+            traces: traces.build(),
+            metrics: metrics.build(),
             runtime: Some(runtime),
             with_content,
         })))
@@ -139,14 +157,74 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        // Sends the pending data.
-        for problem in [self.traces.shutdown().err(), self.metrics.shutdown().err()].into_iter().flatten() {
-            tracing::warn!(error = %problem, "some telemetry was not sent");
+        // Sends the pending data. A collector that does not answer must not hold up the end of the process, so this is
+        // done on other threads, which are not waited for longer.
+        let (done, ended) = std::sync::mpsc::channel();
+        let (traces, of_traces) = (self.traces.clone(), done.clone());
+        std::thread::spawn(move || of_traces.send(traces.shutdown_with_timeout(LAST).err()));
+        let metrics = self.metrics.clone();
+        std::thread::spawn(move || done.send(metrics.shutdown().err()));
+        let until = Instant::now() + LAST;
+        for _ in 0..2 {
+            match ended.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(None) => {}
+                Ok(Some(problem)) => tracing::warn!(error = %problem, "some telemetry was not sent"),
+                Err(_) => {
+                    tracing::warn!("some telemetry was not sent: the collector does not answer");
+                    break;
+                }
+            }
         }
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Whether a signal is exported: its own endpoint or that of all is set, or its exporter is `otlp`; and nothing switches
+/// it off.
+fn is_exported(signal: &str, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+    if set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return false;
+    }
+    let name = format!("OTEL_{signal}_EXPORTER");
+    match set(&name) {
+        Some(exporters) => exporters.split(',').map(str::trim).any(|exporter| {
+            if !matches!(exporter, "otlp" | "none") {
+                tracing::warn!(variable = name, exporter, "this exporter is not available, only `otlp` and `none`");
+            }
+            exporter == "otlp"
+        }),
+        None => {
+            let own = set(&format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"));
+            own.or_else(|| set("OTEL_EXPORTER_OTLP_ENDPOINT")).is_some()
+        }
+    }
+}
+
+/// The time limit of a request with a signal.
+fn timeout_of(signal: &str, variable: impl Fn(&str) -> Option<String>) -> Duration {
+    let read = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|ms| *ms > 0);
+    let own = read(&format!("OTEL_EXPORTER_OTLP_{signal}_TIMEOUT"));
+    Duration::from_millis(own.or_else(|| read("OTEL_EXPORTER_OTLP_TIMEOUT")).unwrap_or(TIMEOUT_MS))
+}
+
+/// What is exported about this process: the variables, and defaults for what they do not say.
+fn resource(variable: impl Fn(&str) -> Option<String>) -> Resource {
+    let attributes = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+    let has = |wanted: &str| {
+        attributes.split(',').any(|pair| pair.split_once('=').is_some_and(|(name, _)| name.trim() == wanted))
+    };
+    let is_named = variable("OTEL_SERVICE_NAME").is_some_and(|name| !name.trim().is_empty());
+    let mut resource = Resource::builder();
+    if !is_named && !has("service.name") {
+        resource = resource.with_service_name("turnflow");
+    }
+    if !has("service.version") {
+        resource = resource.with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    }
+    resource.build()
 }
 
 /// A call of a node.
@@ -277,5 +355,35 @@ impl TurnWatcher for Watcher {
         context.span().end_with_timestamp(ended);
         let labels = [KeyValue::new("turnflow.pipeline", pipeline), KeyValue::new("turnflow.status", status)];
         self.workflows.record(took.as_secs_f64(), &labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_say_what_is_exported() {
+        for (variables, expected) in [
+            (&[][..], (false, false)),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")], (false, false)),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")], (true, true)),
+            (&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c/t")], (true, false)),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"), ("OTEL_SDK_DISABLED", "TRUE")], (false, false)),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"), ("OTEL_SDK_DISABLED", "1")], (true, true)),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c"), ("OTEL_TRACES_EXPORTER", "none")], (false, true)),
+            (&[("OTEL_TRACES_EXPORTER", "console, otlp"), ("OTEL_METRICS_EXPORTER", "prometheus")], (true, false)),
+        ] {
+            let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, is)| (*is).to_owned());
+            assert_eq!((is_exported(TRACES, variable), is_exported(METRICS, variable)), expected, "{variables:?}");
+        }
+        let timeout = |own: &str, all: &str| {
+            timeout_of(TRACES, |name: &str| match name {
+                "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT" => Some(own.to_owned()),
+                "OTEL_EXPORTER_OTLP_TIMEOUT" => Some(all.to_owned()),
+                _ => None,
+            })
+        };
+        assert_eq!([timeout("5", "7"), timeout("x", "7"), timeout("", "")].map(|of| of.as_millis()), [5, 7, 10_000]);
     }
 }

@@ -77,6 +77,8 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let served = app.pipeline(params.pipeline.as_deref(), &principal)?;
     let (values, many) = content.values(app.config().limits.batch)?;
+    // The request itself is counted already.
+    principal.share.bucket.charge(values.len().saturating_sub(1));
     let mut records = VecDeque::new();
     for (at, value) in values.into_iter().enumerate() {
         records.push_back(record(value, at, &served)?);

@@ -20,7 +20,7 @@ use super::link::prepare;
 
 /// Version of the handshake and of the messages after it. The first message of a connector, and the answer to another
 /// version, never change.
-pub(super) const PROTOCOL: u16 = 1;
+pub(super) const PROTOCOL: u16 = 2;
 
 const MAGIC: &[u8; 16] = b"turnflow cluster";
 

@@ -32,6 +32,7 @@ impl Members {
                 hosts: hosts.clone(),
                 secret: None,
                 patience: PATIENCE,
+                lost_after: PATIENCE,
                 on_lost: Arc::new(|lost| eprintln!("{lost}")),
                 load: Arc::new(move || Ok(plan(&file.lock()))),
             });

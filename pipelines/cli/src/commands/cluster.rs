@@ -16,6 +16,7 @@ use turnflow_engine::spec::Override;
 use turnflow_engine::state::StateDirectory;
 
 use super::backup::BackupArgs;
+use super::member::LOST_AFTER;
 use super::signals::Signals;
 use super::{Fault, LOST, Outcome, PipelineArgs, WorkerArgs};
 
@@ -23,6 +24,8 @@ use super::{Fault, LOST, Outcome, PipelineArgs, WorkerArgs};
 const TICK: Duration = Duration::from_millis(20);
 /// How long the others may take to end when one process has ended.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same when it has ended because another one was lost: that one may be stopped, and the others end at once.
+const PATIENCE_AFTER_LOSS: Duration = Duration::from_secs(3);
 /// First pause before a restart; it doubles.
 const PAUSE: Duration = Duration::from_millis(200);
 /// After a run of this length, the next pause is the first one again.
@@ -49,6 +52,10 @@ pub struct ClusterArgs {
     /// The longest pause before the processes are started again, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     max_pause: f64,
+    /// After how many seconds without a sign of life a process is lost, so that all are started again. Every process gives
+    /// one each second, whatever it computes.
+    #[arg(long, value_name = "SECONDS", default_value_t = LOST_AFTER, value_parser = clap::value_parser!(u64).range(3..))]
+    lost_after: u64,
     /// Exit when every source is drained and every answer is delivered.
     #[arg(long, conflicts_with = "listen")]
     once: bool,
@@ -222,7 +229,9 @@ impl Processes {
             {
                 send(first, libc::SIGHUP);
             }
-            if ending.is_some_and(|at| at.elapsed() >= PATIENCE) {
+            let is_lost = self.ended.iter().flatten().any(|ended| ended.code() == Some(LOST.into()));
+            let patience = if is_lost { PATIENCE_AFTER_LOSS } else { PATIENCE };
+            if ending.is_some_and(|at| at.elapsed() >= patience) {
                 forced = true;
                 self.kill();
             }
@@ -281,6 +290,7 @@ impl ClusterArgs {
             command.arg("--hosts").arg(&files.hosts).arg("--secret").arg(&files.secret);
             // Processes that restore their indexes take longer than others, and this one sees if one ends.
             command.args(["--wait", "86400"]);
+            command.arg("--lost-after").arg(self.lost_after.to_string());
         }
         if let Some(url) = self.backup.url() {
             command.arg("--backup").arg(url);

@@ -13,6 +13,9 @@ use turnflow_engine::run::RunError;
 
 use super::{Fault, LOST, PipelineArgs};
 
+/// Default of `--lost-after`, in seconds.
+pub(super) const LOST_AFTER: u64 = 10;
+
 /// The place of this process in a cluster.
 #[derive(Args)]
 pub(super) struct MemberArgs {
@@ -30,6 +33,11 @@ pub(super) struct MemberArgs {
     /// How long to wait for the other processes at the start, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "process")]
     wait: u64,
+    /// After how many seconds without a sign of life another process is lost, so that this one ends too. Every process
+    /// gives one each second, whatever it computes.
+    #[arg(long, value_name = "SECONDS", default_value_t = LOST_AFTER, requires = "process",
+        value_parser = clap::value_parser!(u64).range(3..))]
+    lost_after: u64,
 }
 
 /// The addresses in a file: one in a line, without blank lines and comments (`#`).
@@ -60,6 +68,7 @@ impl MemberArgs {
             hosts,
             secret,
             patience: Duration::from_secs(self.wait),
+            lost_after: Duration::from_secs(self.lost_after),
             on_lost: Arc::new(move |lost| {
                 eprintln!("error: process {process} ends: {lost}; when all processes are started again, they go on");
                 // Nothing is cleaned up: a restart goes on from what is on the disk.

@@ -328,8 +328,13 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         1 => "info,lance=warn,tantivy=warn,rmcp=off",
         _ => "debug,rmcp=off",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let named = std::env::var("TURNFLOW_LOG").ok().map(|named| match named.contains("rmcp") {
+        true => named,
+        // It logs the arguments and the results of calls. Who wants these texts names it.
+        false => format!("{named},rmcp=off"),
+    });
+    let filter = named.and_then(|named| tracing_subscriber::EnvFilter::try_new(named).ok());
+    let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(level));
     let color = std::io::stderr().is_terminal();
     // Log lines would overwrite the screen.
     let filter = match &cli.command {

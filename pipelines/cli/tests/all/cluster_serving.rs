@@ -254,3 +254,34 @@ async fn every_process_of_a_cluster_serves_everything() {
     // A stop of any process ends all, after the running requests.
     cluster.stop(1).await;
 }
+
+/// Why it exists: a process was stopped, every question waited for it, and `/readyz` said that all was well.
+#[tokio::test]
+async fn a_stopped_process_is_doubted_and_then_lost() {
+    let pipeline = LEXICAL.replace(r#"JsonLines(path: "corpus.jsonl", watch: true)"#, "Documents()");
+    let mut cluster = Served::start(&pipeline.replace("JsonLines(path: \"turns.jsonl\", follow: true)", "Stdin()")).await;
+    cluster.put(0, 1, "The ferry leaves at nine.").await;
+    let stopped = i32::try_from(cluster.processes[2].0.id()).unwrap();
+    signal(stopped, libc::SIGSTOP);
+    for process in 0..2 {
+        cluster.until(process, "/readyz", |status, _| status == 503).await;
+    }
+    for process in 0..2 {
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = cluster.processes[process].0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{process}: {}", cluster.log(process));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let log = cluster.log(process);
+        assert!(status.code() == Some(4) && log.contains("lost process"), "{process}: {status}: {log}");
+    }
+    signal(stopped, libc::SIGCONT);
+    let begun = Instant::now();
+    while cluster.processes[2].0.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "{}", cluster.log(2));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -16,17 +16,16 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The response is sent this long before the deadline of the request.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// Makes a change, and waits for its publication if requested. `call` returns the number of the change; `None` if
-/// the document does not exist.
+/// Makes a change, and waits for its publication if requested. `call` returns the number of the change, or why the
+/// caller may not make it.
 pub(super) async fn change(
     of: &Writable,
     wait: bool,
     deadline: Deadline,
     mut told: Value,
-    call: impl FnOnce(&dyn DocumentStore) -> Result<Option<u64>, ConnectorError> + Send + 'static,
+    call: impl FnOnce(&dyn DocumentStore) -> Result<Result<u64, ApiError>, ConnectorError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let changed = blocking(&of.store, call).await?;
-    let change = changed.ok_or_else(|| ApiError::not_found("no such document"))?;
+    let change = blocking(&of.store, call).await??;
     let mut status = StatusCode::OK;
     if wait {
         let is_published = published(of, change, deadline).await;

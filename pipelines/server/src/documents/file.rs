@@ -15,7 +15,7 @@ static READERS: LazyLock<Arc<Semaphore>> =
 
 /// Reads a file, such as a PDF.
 pub(super) async fn file(of: &Writable, id: String, content: Content) -> Result<StoredDocument, ApiError> {
-    let Content { mime, charset, bytes } = content;
+    let Content { mime, charset, bytes, load } = content;
     let formats = of.store.formats();
     if formats.is_empty() || !matches!(&*mime, "" | "application/octet-stream") && !formats.contains(&&*mime) {
         let others = formats.iter().filter(|format| !matches!(**format, "text/plain" | "text/markdown"));
@@ -28,7 +28,7 @@ pub(super) async fn file(of: &Writable, id: String, content: Content) -> Result<
     // The semaphore is never closed. A reader cannot be stopped, so it keeps its permit when the request has ended.
     let permit = READERS.clone().acquire_owned().await.ok();
     let read = move |store: &dyn DocumentStore| {
-        let _permit = permit;
+        let _held = (permit, load);
         store.read_file(&id, &mime, charset.as_deref(), &bytes)
     };
     blocking(&of.store, read).await

@@ -55,7 +55,8 @@ pub(super) fn document(id: String, content: &Content) -> Result<Option<StoredDoc
     }
     // A text in another character set is read like a file.
     let charset = content.charset.as_deref().unwrap_or("utf-8");
-    if !["utf-8", "utf8", "us-ascii"].iter().any(|known| known.eq_ignore_ascii_case(charset)) {
+    let is_utf8 = ["utf-8", "utf8", "us-ascii"].iter().any(|known| known.eq_ignore_ascii_case(charset));
+    if !is_utf8 || content.is_wide() {
         return Ok(None);
     }
     let mut metadata = Map::new();
@@ -187,7 +188,7 @@ mod tests {
     fn a_body_is_json_or_text() {
         let body = |mime: &str, text: &str| {
             let bytes = bytes::Bytes::copy_from_slice(text.as_bytes());
-            document("a".to_owned(), &Content { mime: mime.to_owned(), charset: None, bytes })
+            document("a".to_owned(), &Content { mime: mime.to_owned(), charset: None, bytes, load: None })
         };
         assert_eq!(body("text/plain", "x").unwrap().unwrap().text, "x");
         assert_eq!(body("text/markdown", "# x").unwrap().unwrap().metadata["mime"], "text/markdown");

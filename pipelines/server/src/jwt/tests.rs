@@ -8,7 +8,8 @@ const CONFIG: &str = r#"(keys: Secret(Env("KEY")), audience: ["turnflow"], issue
 
 fn jwt(config: &str) -> Jwt {
     let config: JwtConfig = ron::from_str(config).unwrap();
-    Jwt::new(config, &LimitsConfig::default(), |_| Some("a secret of the provider".to_owned())).unwrap()
+    Jwt::new(config, &LimitsConfig::default(), |_| Some("a secret of the provider, of 32 bytes and more".to_owned()))
+        .unwrap()
 }
 
 fn signed(claims: &Json, secret: &str) -> String {
@@ -29,22 +30,24 @@ fn with(name: &str, value: Json) -> Json {
 #[tokio::test]
 async fn claims_become_the_principal() {
     let jwt = jwt(CONFIG);
-    let token = signed(&claims(), "a secret of the provider");
+    let token = signed(&claims(), "a secret of the provider, of 32 bytes and more");
     let caller = jwt.principal(&token).await.unwrap();
     let expected = json!({"name": "jwt/auth0|a%3A1", "groups": ["staff"], "department": "harbour"});
     assert_eq!(Json::Object(caller.extra.clone().unwrap()), expected);
     assert_eq!((caller.documents, caller.may_use("any")), (DocumentRights::None, true));
     // Another token of the same caller shares the limits.
-    let other =
-        jwt.principal(&signed(&with("realm", json!({"roles": "x y"})), "a secret of the provider")).await.unwrap();
-    assert!(Arc::ptr_eq(&caller.bucket, &other.bucket) && Arc::ptr_eq(&caller.places, &other.places));
-    assert_eq!(other.extra.as_ref().unwrap()["groups"], json!(["x", "y"]));
+    let other = jwt
+        .principal(&signed(&with("realm", json!({"roles": "x y"})), "a secret of the provider, of 32 bytes and more"))
+        .await
+        .unwrap();
+    assert!(Arc::ptr_eq(&caller.share, &other.share));
+    assert_eq!(other.extra.as_ref().unwrap()["groups"], json!(["x y"]), "one text is one group");
 }
 
 #[tokio::test]
 async fn tokens_that_are_not_valid_are_refused_with_a_reason() {
     let jwt = jwt(CONFIG);
-    let right = "a secret of the provider";
+    let right = "a secret of the provider, of 32 bytes and more";
     let unsigned = {
         use base64::Engine as _;
         let part = |value: &Json| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(value.to_string());
@@ -58,6 +61,25 @@ async fn tokens_that_are_not_valid_are_refused_with_a_reason() {
         (signed(&with("iss", json!("https://evil.example")), right), "of another issuer"),
         (signed(&with("exp", Json::Null), right), "lacks a claim"),
         (signed(&with("sub", json!("")), right), "lacks the claim `sub`"),
+        (signed(&with("exp", json!((now() + 600).to_string())), right), "lacks a claim"),
+        (signed(&with("exp", json!((now() + 600) * 1000)), right), "`exp` is not a time"),
+        (signed(&with("exp", json!(1e300)), right), "`exp` is not a time"),
+        (signed(&with("exp", json!(-1)), right), "lacks a claim"),
+        (signed(&with("nbf", json!((now() + 600).to_string())), right), "`nbf` is not a time"),
+        (signed(&with("nbf", json!([now() - 600])), right), "`nbf` is not a time"),
+        (signed(&with("nbf", json!(-1)), right), "`nbf` is not a time"),
+        (signed(&with("nbf", json!(1e300)), right), "not valid yet"),
+        (signed(&with("iat", json!("today")), right), "`iat` is not a time"),
+        (signed(&with("iss", json!(["https://id.example"])), right), "`iss` is not a text"),
+        (signed(&with("aud", json!([])), right), "for another service"),
+        (signed(&with("aud", json!(["a", "b"])), right), "for another service"),
+        (by_hand(r#"{"alg": "HS256", "crit": ["x"], "x": 1}"#, &claims().to_string(), right), "`crit`"),
+        (by_hand(r#"{"alg": "HS256", "crit": []}"#, &claims().to_string(), right), "`crit`"),
+        (by_hand(r#"{"alg": "HS256", "alg": "HS384"}"#, &claims().to_string(), right), "cannot be read"),
+        (by_hand(r#"{"alg": "HS256"}"#, &twice(r#""sub": "b""#), right), "is there twice"),
+        (by_hand(r#"{"alg": "HS256"}"#, &twice(r#""exp": 9999999999"#), right), "is there twice"),
+        (by_hand(r#"{"alg": "HS256"}"#, &twice(r#""x": {"a": 1, "a": 2}"#), right), "is there twice"),
+        (signed(&claims(), right) + "=", "cannot be read"),
         (unsigned, "cannot be read"),
         ("a.b.c".to_owned(), "cannot be read"),
         ("x".repeat(20_000), "too long"),
@@ -65,6 +87,173 @@ async fn tokens_that_are_not_valid_are_refused_with_a_reason() {
         let error = jwt.principal(&token).await.unwrap_err();
         assert!(error.status.as_u16() == 401 && error.message.contains(reason), "{} for {reason}", error.message);
     }
+}
+
+/// A token with this header and these claims, as they are written.
+fn by_hand(header: &str, claims: &str, secret: &str) -> String {
+    use base64::Engine as _;
+    let part = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
+    let message = format!("{}.{}", part(header), part(claims));
+    let key = EncodingKey::from_secret(secret.as_bytes());
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
+    format!("{message}.{signature}")
+}
+
+/// The claims, followed by another one.
+fn twice(field: &str) -> String {
+    claims().to_string().replacen('{', &format!("{{{field}, "), 1)
+}
+
+#[tokio::test]
+async fn one_text_is_one_group_except_in_a_scope() {
+    let secret = "a secret of the provider, of 32 bytes and more";
+    let groups = async |claim: &str, value: Json| {
+        let jwt = jwt(&format!(r#"(keys: Secret(Env("KEY")), audience: ["turnflow"], groups: "{claim}")"#));
+        let mut claims = claims();
+        match claim.split_once('.') {
+            Some((outer, inner)) => claims[outer] = json!({ inner: value }),
+            None => claims[claim] = value,
+        }
+        let caller = jwt.principal(&signed(&claims, secret)).await.unwrap();
+        caller.extra.as_ref().unwrap()["groups"].clone()
+    };
+    for (claim, value, expected) in [
+        ("groups", json!("night admin"), json!(["night admin"])),
+        ("groups", json!(["night admin", "staff"]), json!(["night admin", "staff"])),
+        ("realm.roles", json!("night\tadmin"), json!(["night\tadmin"])),
+        ("scope", json!("read write"), json!(["read", "write"])),
+        ("azure.scp", json!("read write"), json!(["read", "write"])),
+        ("groups", json!([["admin"], {"name": "admin"}, null, "x"]), json!(["x"])),
+        ("groups", json!({"admin": true}), json!([])),
+    ] {
+        assert_eq!(groups(claim, value.clone()).await, expected, "{claim}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_has_no_control_characters() {
+    let jwt = jwt(CONFIG);
+    let token = signed(&with("sub", json!("a\nb")), "a secret of the provider, of 32 bytes and more");
+    assert_eq!(&*jwt.principal(&token).await.unwrap().name, "jwt/a%0Ab");
+}
+
+#[test]
+fn a_secret_that_can_be_guessed_is_refused() {
+    let config = || ron::from_str::<JwtConfig>(r#"(keys: Secret(Env("KEY")), audience: ["x"])"#).unwrap();
+    let new = |secret: &str| Jwt::new(config(), &LimitsConfig::default(), |_| Some(secret.to_owned()));
+    assert!(matches!(new(&"x".repeat(31)), Err(KeyError::ShortSecret(31))));
+    assert!(matches!(new(" "), Err(KeyError::NoSecret)));
+    assert!(new(&"x".repeat(32)).is_ok());
+}
+
+/// The point of a new key, and what signs with it.
+fn elliptic(kid: &str) -> (Json, EncodingKey) {
+    use base64::Engine as _;
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let point = pair.public_key_raw();
+    let part = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+    let jwk = json!({"kty": "EC", "crv": "P-256", "kid": kid, "x": part(&point[1..33]), "y": part(&point[33..65])});
+    (jwk, EncodingKey::from_ec_der(&pair.serialize_der()))
+}
+
+fn signed_by(kid: &str, key: &EncodingKey) -> String {
+    let mut header = Header::new(Algorithm::ES256);
+    header.kid = Some(kid.to_owned());
+    encode(&header, &claims(), key).unwrap()
+}
+
+/// Keys that are not understood, or are for something else, beside one that is.
+#[tokio::test]
+async fn keys_that_are_not_understood_are_left_out() {
+    let (good, key) = elliptic("good");
+    let with = |fields: Json| {
+        let mut other = good.clone();
+        other["kid"] = json!("other");
+        other.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        other
+    };
+    for other in [
+        json!({"kty": "AKP", "kid": "pq", "alg": "ML-DSA-65", "pub": "AAAA"}),
+        json!({"kty": "OKP", "kid": "x", "crv": "X25519", "x": "hSDwCYkwp1R0i33ctD73Wg2_Og0mOBr066SpjqqbTmo"}),
+        json!({"kty": "OKP", "kid": "x", "crv": "Ed448", "x": "X9dEm1m0Yf0s54fsYWrUah2hNCSFpw4fig6nXYDpZ3jt8SR2m0b"}),
+        json!({"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA"}),
+        json!({"kty": "RSA", "n": "AQAB"}),
+        json!({"kty": "RSA", "n": 7, "e": "AQAB"}),
+        json!({"kty": "oct", "k": "c2VjcmV0"}),
+        json!({"kid": "nothing"}),
+        json!("text"),
+        json!(null),
+        with(json!({"use": "enc"})),
+        with(json!({"use": 7})),
+        with(json!({"alg": "ECDH-ES"})),
+        with(json!({"alg": ["ES256"]})),
+        with(json!({"key_ops": ["wrapKey"]})),
+        with(json!({"key_ops": "verify"})),
+        with(json!({"crv": "P-521"})),
+    ] {
+        for set in [json!({"keys": [good, other]}), json!({"keys": [other, good], "more": 1})] {
+            let keys = parse("set", set.to_string().as_bytes()).unwrap();
+            assert_eq!(keys.iter().filter_map(|key| key.id.as_deref()).collect::<Vec<_>>(), ["good"], "{other}");
+        }
+    }
+    // What a reader need not know takes nothing away.
+    for more in [
+        json!({"use": "sig", "key_ops": ["verify"], "alg": "ES256"}),
+        json!({"x5c": 7, "x5t": [], "ext": true, "key_ops": ["sign", "verify", "new"]}),
+        json!({"use": null, "alg": null, "kid": 7}),
+    ] {
+        assert_eq!(
+            parse("set", json!({"keys": [with(more.clone())]}).to_string().as_bytes()).unwrap().len(),
+            1,
+            "{more}"
+        );
+    }
+    let ed = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "alg": "Ed25519",
+        "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]});
+    assert_eq!(parse("set", ed.to_string().as_bytes()).unwrap()[0].algorithms, [Algorithm::EdDSA]);
+    assert!(parse("set", b"[]").is_err() && parse("set", b"{\"keys\": 7}").is_err());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keys.json");
+    let config = format!(r#"(keys: File({path:?}), audience: ["turnflow"])"#);
+    std::fs::write(&path, json!({"keys": [{"kty": "AKP"}, good]}).to_string()).unwrap();
+    assert!(jwt(&config).principal(&signed_by("good", &key)).await.is_ok());
+    std::fs::write(&path, json!({"keys": [{"kty": "AKP"}]}).to_string()).unwrap();
+    let none = Jwt::new(ron::from_str(&config).unwrap(), &LimitsConfig::default(), |_| None);
+    assert!(matches!(none, Err(KeyError::NoKey(_))));
+}
+
+/// A provider rotates its key, and its set has keys of other kinds. The withdrawn key is no longer valid, also if the set
+/// has none that is understood.
+#[tokio::test]
+async fn a_withdrawn_key_is_no_longer_valid() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let ((one, first), (two, second)) = (elliptic("one"), elliptic("two"));
+    let odd = json!({"kty": "AKP", "kid": "pq", "alg": "ML-DSA-65", "pub": "AAAA"});
+    let sets = [json!({"keys": [one]}), json!({"keys": [odd, two]}), json!({"keys": [odd]})];
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = tokio::spawn(async move {
+        for set in sets {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await.unwrap();
+            let body = set.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).await.unwrap();
+        }
+    });
+    let jwt = jwt(&format!(r#"(keys: Url("http://{address}/jwks"), audience: ["turnflow"])"#));
+    let status = async |kid: &str, key: &EncodingKey| {
+        jwt.principal(&signed_by(kid, key)).await.map_err(|error| error.status.as_u16()).map(drop)
+    };
+    let grows_old = || jwt.keys.lock().asked = Instant::now().checked_sub(AGAIN);
+    assert_eq!(status("one", &first).await, Ok(()));
+    grows_old();
+    assert_eq!(status("two", &second).await, Ok(()), "an unknown key is looked for");
+    assert_eq!(status("one", &first).await, Err(401));
+    grows_old();
+    jwt.keys.lock().asked = Instant::now().checked_sub(FRESH);
+    assert_eq!((status("two", &second).await, status("one", &first).await), (Err(401), Err(401)));
+    served.await.unwrap();
 }
 
 /// A public key is no secret: a token that is signed with it as if it were one is refused.
@@ -134,11 +323,11 @@ async fn keys_of_a_url_are_read_when_they_are_needed() {
     let key = EncodingKey::from_ec_der(&pair.serialize_der());
     let token = |claims: &Json| encode(&header, claims, &key).unwrap();
     assert!(jwt.principal(&token(&claims())).await.is_ok());
-    jwt.keys.lock().read = Instant::now().checked_sub(FRESH);
+    jwt.keys.lock().asked = Instant::now().checked_sub(FRESH);
     assert!(jwt.principal(&token(&with("sub", json!("b")))).await.is_ok());
     served.await.unwrap();
     // Nothing listens any more.
-    jwt.keys.lock().read = Instant::now().checked_sub(FRESH);
+    jwt.keys.lock().asked = Instant::now().checked_sub(FRESH);
     assert!(jwt.principal(&token(&with("sub", json!("c")))).await.is_ok());
     let lost = self::jwt(&format!(r#"(keys: Url("http://{address}/jwks"), audience: ["turnflow"])"#));
     assert_eq!(lost.principal(&token(&claims())).await.unwrap_err().status.as_u16(), 503);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use turnflow_engine::language::Finish;
 
 use crate::asking::{Finished, Piece, Writer};
+use crate::auth::Principal;
 use crate::citations::{self, Citation};
 use crate::config::Citations;
 use crate::sse;
@@ -28,9 +29,7 @@ pub(super) fn status_of(finished: &Finished) -> &'static str {
 /// Where a response is stored, and what is stored with it.
 pub(super) struct Storing {
     pub(super) store: Arc<ResponseStore>,
-    pub(super) caller: Arc<str>,
-    /// The caller's groups.
-    pub(super) groups: Vec<Arc<str>>,
+    pub(super) caller: Arc<Principal>,
     pub(super) conversation_id: String,
     /// The conversation up to the question.
     pub(super) messages: Vec<Value>,
@@ -122,10 +121,10 @@ impl Reply {
     /// Stores a response that has ended, and returns it as it is sent. A failure is logged and shown in `store`: the answer
     /// is there.
     pub(super) async fn kept(&self, mut response: Value, text: &str) -> Value {
-        let Some(Storing { store, caller, groups, conversation_id, messages }) = &self.storing else { return response };
+        let Some(Storing { store, caller, conversation_id, messages }) = &self.storing else { return response };
         let mut messages = messages.clone();
         messages.push(json!({ "role": "assistant", "content": text }));
-        let stored = StoredResponse::new(caller, groups, conversation_id, messages, response.clone());
+        let stored = StoredResponse::new(caller, conversation_id, messages, response.clone());
         let id = self.id.clone();
         if stored::call(store, move |store| store.put(&id, &stored)).await.is_err() {
             response["store"] = json!(false);

@@ -5,6 +5,7 @@ mod durable;
 mod faults;
 mod files;
 mod filter;
+mod groups;
 mod load;
 mod mcp;
 mod observed;
