@@ -8,6 +8,12 @@ pub enum ReadError {
     /// The operating system could not read the file.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
+    /// A link leads out of the directory.
+    #[error("a link leads out of the directory; `links: Anywhere` follows it")]
+    Outside,
+    /// A file of the operating system, such as one in `/proc`.
+    #[error("this is a file of the operating system, and no document")]
+    OfTheSystem,
     /// Larger than the limit.
     #[error("larger than {limit} bytes")]
     TooLarge {
