@@ -94,6 +94,17 @@ pub enum ReadError {
     /// The PDF cannot be opened without its password.
     #[error("the PDF is encrypted")]
     PdfEncrypted,
+    /// The process that read the file ended, took too long, or answered wrongly.
+    #[error("the reader of {format} files ended: {reason}")]
+    Ended {
+        /// The format's name.
+        format: &'static str,
+        /// What happened.
+        reason: String,
+    },
+    /// What a reader in another process has told about the file.
+    #[error("{0}")]
+    Told(String),
     /// A reader panicked.
     #[error("cannot be read: the reader {0}")]
     Panicked(#[from] Panicked),

@@ -35,6 +35,7 @@ mod member;
 mod models;
 mod output;
 mod progress;
+mod read;
 mod reload;
 mod replay;
 mod run;
@@ -142,6 +143,8 @@ enum Command {
     Man(completions::ManArgs),
     #[command(hide = true)]
     Torture(stress::StressArgs),
+    #[command(hide = true)]
+    Read(read::ReadArgs),
 }
 
 /// A pipeline file with the values that the command line sets.
@@ -304,6 +307,9 @@ fn catalog() -> &'static Catalog {
 
 /// Runs the command line.
 pub(crate) fn main(catalog: Catalog) -> ExitCode {
+    if let Some(code) = read::begin() {
+        return code;
+    }
     if let Err(error) = catalog.check_names() {
         eprintln!("error: {error}");
         return ExitCode::from(3);
@@ -359,6 +365,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Torture(args) => stress::run(&args),
+        Command::Read(args) => return read::run(&args),
     };
     let (code, error) = match outcome {
         Ok(()) => return ExitCode::SUCCESS,
