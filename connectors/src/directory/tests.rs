@@ -309,6 +309,8 @@ fn links_that_lead_out_of_the_directory_are_not_followed() {
     put(base.path(), "secret.txt", "secret");
     put(base.path(), "docs2/near.txt", "secret");
     put(&docs, "..2026_01/map.md", "mapped");
+    put(&docs, ".git/config.txt", "secret");
+    put(&docs, ".env.txt", "secret");
     symlink("..2026_01", docs.join("..data")).unwrap();
     symlink("..data/map.md", docs.join("map.md")).unwrap();
     symlink("../docs/map.md", docs.join("around.md")).unwrap();
@@ -317,6 +319,8 @@ fn links_that_lead_out_of_the_directory_are_not_followed() {
         ("up.txt", "../secret.txt"),
         ("near.txt", "../docs2/near.txt"),
         ("chain.txt", "up.txt"),
+        ("config.txt", ".git/config.txt"),
+        ("dot.txt", ".env.txt"),
         ("environ.txt", "/proc/self/environ"),
         ("rows.jsonl", "/etc/passwd"),
     ] {
@@ -327,11 +331,18 @@ fn links_that_lead_out_of_the_directory_are_not_followed() {
     let mut dead = corpus.dead();
     dead.sort();
     let outside = "a link leads out of the directory; `links: Anywhere` follows it";
-    let expected =
-        ["absolute.txt", "chain.txt", "environ.txt", "near.txt", "rows.jsonl", "up.txt"].map(|path| match path {
-            "environ.txt" => "environ.txt: this is a file of the operating system, and no document".to_owned(),
-            path => format!("{path}: {outside}"),
-        });
+    let hidden = "a link leads to a hidden file; `links: Anywhere` follows it";
+    let expected = [
+        ("absolute.txt", outside),
+        ("chain.txt", outside),
+        ("config.txt", hidden),
+        ("dot.txt", hidden),
+        ("environ.txt", "this is a file of the operating system, and no document"),
+        ("near.txt", outside),
+        ("rows.jsonl", outside),
+        ("up.txt", outside),
+    ];
+    let expected = expected.map(|(path, reason)| format!("{path}: {reason}"));
     assert_eq!(dead, expected);
     // A link is switched, first to another file in the directory, then out of it.
     put(&docs, "..2026_02/map.md", "new");

@@ -11,6 +11,9 @@ pub enum ReadError {
     /// A link leads out of the directory.
     #[error("a link leads out of the directory; `links: Anywhere` follows it")]
     Outside,
+    /// A link leads to a hidden file, such as `.env`.
+    #[error("a link leads to a hidden file; `links: Anywhere` follows it")]
+    Hidden,
     /// A file of the operating system, such as one in `/proc`.
     #[error("this is a file of the operating system, and no document")]
     OfTheSystem,

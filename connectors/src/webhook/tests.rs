@@ -141,11 +141,20 @@ async fn a_reply_without_end_is_not_read() {
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
-            let mut line = String::from(" ");
-            while !line.trim_end().is_empty() {
-                line.clear();
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
                 lines.read_line(&mut line).unwrap();
+                match line.trim_end().split_once(": ") {
+                    Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                        length = value.parse().unwrap()
+                    }
+                    Some(_) => {}
+                    None if line.trim_end().is_empty() => break,
+                    None => {}
+                }
             }
+            lines.read_exact(&mut vec![0; length]).unwrap();
             stream.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes()).unwrap();
             let part = "x".repeat(1 << 16);
             let part = if is_chunked { format!("10000\r\n{part}\r\n") } else { part };
@@ -159,7 +168,10 @@ async fn a_reply_without_end_is_not_read() {
         let (taken, delivered) = deliver(&mut hook(&url, ", timeout_s: 60"), &[answer(1)]).await;
         match head {
             "200 OK" => assert!(taken == 1 && delivered.is_ok(), "{delivered:?}"),
-            _ => assert!(format!("{:?}", delivered.unwrap_err()).contains(&"x".repeat(SHOWN)), "{head}"),
+            _ => {
+                let error = format!("{:?}", delivered.unwrap_err());
+                assert!(error.contains(&"x".repeat(SHOWN)), "{head}: {error}");
+            }
         }
         let sent = sent.recv_timeout(crate::testing::PATIENCE).unwrap();
         assert!(sent < 64 << 20, "{head}: {sent} bytes were read");

@@ -3,6 +3,7 @@
 //!
 //! The check is made on the open file, not on its path: a link may be switched between a check and the opening.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -24,13 +25,23 @@ impl Tree<'_> {
         if is_of_the_system(&file) {
             return Err(ReadError::OfTheSystem);
         }
-        if self.source.links == Links::Inside && !real_path(&file, &metadata, place)?.starts_with(&self.real) {
-            // The directory itself was moved away with all that is in it.
-            let is_moved = self.watched.is_some() && !self.root_stands();
-            return Err(if is_moved { io::Error::from(ErrorKind::NotFound).into() } else { ReadError::Outside });
+        if self.source.links == Links::Anywhere {
+            return Ok(file);
         }
-        Ok(file)
+        match real_path(&file, &metadata, place)?.strip_prefix(&self.real) {
+            Ok(inside) if inside.components().any(|part| is_private(part.as_os_str())) => Err(ReadError::Hidden),
+            Ok(_) => Ok(file),
+            // The directory itself was moved away with all that is in it.
+            Err(_) if self.watched.is_some() && !self.root_stands() => Err(io::Error::from(ErrorKind::NotFound).into()),
+            Err(_) => Err(ReadError::Outside),
+        }
     }
+}
+
+/// Whether a name begins with a dot, as `.env` and `.git` do. The directories of a ConfigMap begin with two.
+fn is_private(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b".") && !name.starts_with(b"..")
 }
 
 /// Opens a path without waiting for the other end of a pipe.
