@@ -243,6 +243,8 @@ struct Followed<'a> {
     rows: Rows,
     /// The file's stamp before it was last read.
     stamp: Option<FileStamp>,
+    /// When the stamp was last compared.
+    checked: Instant,
     /// When to check the file again without an event.
     due: Option<Instant>,
     /// Why `due` is set: true if the file is empty or has an unfinished last line, which is then read as it is; false
@@ -256,7 +258,8 @@ impl<'a> Followed<'a> {
     fn new(source: &'a JsonLines, output: &'a CorpusOutput) -> Self {
         let stamp = FileStamp::of(&source.path);
         let file = source.path.display().to_string();
-        Self { source, output, file, rows: Rows::default(), stamp, due: None, torn: false, fault: None }
+        let (rows, checked) = (Rows::default(), Instant::now());
+        Self { source, output, file, rows, stamp, checked, due: None, torn: false, fault: None }
     }
 
     /// Whether the file should be read now, because of a burst.
@@ -272,7 +275,12 @@ impl<'a> Followed<'a> {
                 false
             }
             // Waits while the file is being written.
-            None => self.due.is_none() && burst.touched.is_empty() && FileStamp::of(&self.source.path) != self.stamp,
+            // Others may write into the directory without end, so the time counts, and not that nothing happens.
+            None if self.checked.elapsed() < TICK => false,
+            None => {
+                self.checked = Instant::now();
+                self.due.is_none() && FileStamp::of(&self.source.path) != self.stamp
+            }
         }
     }
 

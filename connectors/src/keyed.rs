@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::metadata::Metadata;
+use turnflow_engine::odd_json;
 use turnflow_engine::panics::caught;
 
 use crate::readers::jsonl::{Fields, RowError, of_object};
@@ -37,7 +38,11 @@ pub(crate) fn document(
     }
     let text = std::str::from_utf8(value).map_err(|error| RowError::Utf8(error.valid_up_to()))?;
     if format == ValueFormat::Json {
-        let mut row: Map<String, Value> = serde_json::from_str(text)?;
+        let (mut row, odd): (Map<String, Value>, _) = odd_json::read(text)?;
+        if !odd.is_empty() {
+            let fields = odd.join(", ");
+            tracing::warn!(key, fields, "a document has values that JSON cannot hold; they were left out");
+        }
         row.shift_remove(&fields.id);
         return of_object(key.into(), row, fields);
     }

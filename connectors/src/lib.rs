@@ -44,6 +44,7 @@ pub mod directory;
 pub mod documents;
 #[cfg(feature = "fetched")]
 mod fetched;
+mod file_system;
 #[cfg(feature = "git")]
 pub mod git;
 pub mod jsonl_corpus;

@@ -53,6 +53,11 @@ impl<R: Read> LineReader<R> {
         self.reader.get_ref()
     }
 
+    /// The same, to change it.
+    pub(crate) fn stream_mut(&mut self) -> &mut R {
+        self.reader.get_mut()
+    }
+
     /// Reads on. Returns true when a line is complete, false at the (present) end of the stream, where [`Self::line`]
     /// is the available part of an unfinished line.
     pub(crate) fn advance(&mut self) -> io::Result<bool> {

@@ -116,6 +116,11 @@ impl Corpus {
     pub(crate) fn dead(&self) -> Vec<String> {
         dead_letters(self.dead.path())
     }
+
+    /// The file with the dead letters.
+    pub(crate) fn dead_path(&self) -> &std::path::Path {
+        self.dead.path()
+    }
 }
 
 /// A running turn source.

@@ -9,6 +9,7 @@
 //! directory some time after its event, and misses what happens in between. Other operating systems watch whole trees.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -174,6 +175,11 @@ fn watch_error(path: &Path, error: &notify::Error) -> ConnectorError {
         notify::ErrorKind::MaxFilesWatch => {
             "the system's limit of watches has been reached (fs.inotify.max_user_watches)".to_owned()
         }
+        // The system has one error for two limits. Whether another file can be opened tells them apart.
+        notify::ErrorKind::Io(ref error) if error.raw_os_error() == Some(libc::EMFILE) => match File::open(path) {
+            Ok(_) => "the system's limit of watchers has been reached (fs.inotify.max_user_instances)".to_owned(),
+            Err(_) => "this process has too many open files (ulimit -n)".to_owned(),
+        },
         _ => error.to_string(),
     };
     ConnectorError::Watch { path: path.display().to_string(), reason }
@@ -211,6 +217,11 @@ impl FileStamp {
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Self { identity: identity_of(&metadata), bytes: metadata.len(), modified: metadata.modified().ok() })
+    }
+
+    /// When the file was modified, as far as the file system tells.
+    pub(crate) fn modified(&self) -> Option<std::time::SystemTime> {
+        self.modified
     }
 }
 

@@ -268,6 +268,9 @@ fn begin(path: &Path) -> Result<(), redb::DatabaseError> {
         _ => {}
     }
     drop(Database::builder().set_cache_size(CACHE).create(&beside)?);
+    // It has questions, answers or documents.
+    #[cfg(unix)]
+    std::fs::set_permissions(&beside, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     Ok(std::fs::rename(&beside, path)?)
 }
 

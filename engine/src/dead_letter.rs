@@ -299,7 +299,11 @@ pub struct Letters {
 impl Letters {
     /// Opens the file; creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut options = OpenOptions::new();
+        // It has what was in bad records.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.create(true).append(true).open(path)?;
         let is_file = file.metadata()?.is_file();
         let mut letters = Self {
             path: path.to_owned(),

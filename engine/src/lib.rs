@@ -30,6 +30,7 @@ pub mod mapped;
 mod memory;
 pub mod metadata;
 pub mod metrics;
+pub mod odd_json;
 pub mod panics;
 pub mod plan;
 pub mod publish;

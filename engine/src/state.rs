@@ -1,5 +1,7 @@
-//! The state directory: used by one process at a time, with a format version and one directory per index.
+//! The state directory: used by one process at a time, with a format version and one directory per index. It is for its
+//! owner only, since it has all documents, questions and answers.
 
+mod private;
 mod torn;
 
 use std::fs::{File, OpenOptions};
@@ -78,7 +80,7 @@ impl StateDirectory {
             let path = path.to_owned();
             move |source| StateError::Io { action, path, source }
         };
-        std::fs::create_dir_all(path).map_err(io("create", path))?;
+        private::create(path).map_err(io("create", path))?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         sync_directory(above).map_err(io("write to the disk", above))?;
         let lock_path = path.join("lock");
@@ -95,6 +97,8 @@ impl StateDirectory {
             }
             Err(std::fs::TryLockError::Error(error)) => return Err(io("lock", &lock_path)(error)),
         }
+        // What an earlier version, or this run before it was killed, has left for all to read.
+        private::tighten(path);
         let format_path = path.join("format");
         match std::fs::read_to_string(&format_path) {
             Ok(found) if found == FORMAT => {}
@@ -157,6 +161,12 @@ impl StateDirectory {
             source,
         })?;
         Ok(path)
+    }
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        private::tighten(&self.path);
     }
 }
 

@@ -13,7 +13,7 @@ use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::Document;
 
 pub(super) fn read(format: Format, data: &[u8]) -> Result<Document, ReadError> {
-    let read = format.read("fuzz".into(), data);
+    let read = format.read_here("fuzz".into(), data);
     if let Err(error) = &read {
         assert!(!error.to_string().is_empty());
     }

@@ -16,6 +16,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long a read may take without any byte.
 const READ: Duration = Duration::from_secs(30);
 
+/// Maximum size of a reply that is read as a whole, in bytes: a page of a listing, and an error.
+const MOST_OF_A_LISTING: u64 = 64 << 20;
+const MOST_OF_AN_ERROR: u64 = 1 << 20;
+
 /// Makes the client.
 #[derive(Debug)]
 pub(super) struct Connector;
@@ -59,9 +63,21 @@ impl HttpService for Service {
             Some(bytes) => Body::from(bytes.clone()),
             None => Body::wrap(body),
         });
+        let is_listing = request.url().query().is_some_and(|query| query.contains("list"));
         let response = self.0.execute(request).await.map_err(failed)?;
         let (parts, body) = http::Response::<Body>::from(response).into_parts();
-        let data = http_body_util::BodyDataStream::new(body).map_ok(http_body::Frame::data).map_err(failed);
+        let mut left = match (parts.status.is_success(), is_listing) {
+            (false, _) => MOST_OF_AN_ERROR,
+            (true, true) => MOST_OF_A_LISTING,
+            // Whoever asks for an object counts its bytes.
+            (true, false) => u64::MAX,
+        };
+        let data = http_body_util::BodyDataStream::new(body).map_err(failed).and_then(move |part| {
+            let rest = left.checked_sub(part.len() as u64);
+            left = rest.unwrap_or_default();
+            let too_large = || HttpError::new(HttpErrorKind::Decode, std::io::Error::other("the reply is too large"));
+            std::future::ready(rest.map(|_| http_body::Frame::data(part)).ok_or_else(too_large))
+        });
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(StreamBody::new(data))))
     }
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::Error::{NotFound, PermissionDenied, Unauthenticated};
 use object_store::path::Path as Key;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Attribute, ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput};
 
@@ -38,6 +39,8 @@ struct Wanted {
 enum Read {
     Content(Bytes),
     TooLarge,
+    /// It is packed in a way that is not known.
+    Packed(String),
     /// It could not be read. An earlier run has kept this version of it.
     Earlier {
         object: KeptObject,
@@ -92,21 +95,48 @@ async fn read(
     let fetched = async {
         let found = store.get(&meta.location).await?;
         let now = KeptObject::of(&found.meta);
-        // It may have grown since it was listed.
-        if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(|content| Some((now, content))) }
+        let packed =
+            found.attributes.get(&Attribute::ContentEncoding).map(|packed| packed.as_ref().to_ascii_lowercase());
+        // It may have grown since it was listed, and the header may not be true.
+        let mut content = Vec::new();
+        let mut parts = found.into_stream();
+        while let Some(part) = parts.try_next().await? {
+            content.extend_from_slice(&part);
+            if content.len() as u64 > limit {
+                return Ok(Err(Read::TooLarge));
+            }
+        }
+        Ok(unpacked(content, packed.as_deref(), limit).map(|content| (now, Bytes::from(content))))
     };
     match (fetched.await, earlier) {
-        (Ok(Some((now, content))), _) => {
+        (Ok(Ok((now, content))), _) => {
             let written = content.clone();
             let writing = move || kept.write(&path, &now, &written);
             tokio::task::spawn_blocking(writing).await.map_err(off_the_runtime)?;
             Ok(Read::Content(content))
         }
-        (Ok(None), _) => Ok(Read::TooLarge),
+        (Ok(Err(unread)), _) => Ok(unread),
         // Who may no longer read it gets no copy.
         (Err(error @ (NotFound { .. } | PermissionDenied { .. } | Unauthenticated { .. })), _) => Err(error),
         (Err(error), None) => Err(error),
         (Err(error), Some((object, content))) => Ok(Read::Earlier { object, content: content.into(), error }),
+    }
+}
+
+/// The content of an object without its `Content-Encoding`.
+fn unpacked(content: Vec<u8>, packed: Option<&str>, limit: u64) -> Result<Vec<u8>, Read> {
+    let stream: Box<dyn std::io::Read + '_> = match packed {
+        // Some programs set the header for files that are not packed.
+        Some("gzip" | "x-gzip") if content.starts_with(b"\x1f\x8b") => Box::new(MultiGzDecoder::new(&content[..])),
+        Some("deflate") => Box::new(ZlibDecoder::new(&content[..])),
+        None | Some("" | "identity" | "aws-chunked" | "gzip" | "x-gzip") => return Ok(content),
+        Some(other) => return Err(Read::Packed(other.to_owned())),
+    };
+    let mut unpacked = Vec::new();
+    match std::io::Read::read_to_end(&mut std::io::Read::take(stream, limit.saturating_add(1)), &mut unpacked) {
+        Ok(bytes) if bytes as u64 > limit => Err(Read::TooLarge),
+        Ok(_) => Ok(unpacked),
+        Err(error) => Err(Read::Packed(format!("{}, which is damaged: {error}", packed.unwrap_or_default()))),
     }
 }
 
@@ -220,6 +250,11 @@ impl<'a> Following<'a> {
                 let error = ReadError::TooLarge { limit: self.source.config.max_bytes };
                 return Ok(self.fetched.fault(path, version, &error, b"", self.output)?);
             }
+            Ok(Read::Packed(how)) => {
+                self.kept.remove(path);
+                let error = ReadError::Broken { format: "object", reason: format!("its content is packed as {how}") };
+                return Ok(self.fetched.fault(path, version, &error, b"", self.output)?);
+            }
             // It was deleted after it was listed.
             Err(NotFound { .. }) => return self.remove(path),
             Err(error) => {
@@ -247,5 +282,31 @@ impl<'a> Following<'a> {
             let error = store::shown(error);
             tracing::warn!(path, error, "cannot read an object; it is left as it was");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn objects_are_unpacked_within_the_limit() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all(&[b'x'; 1000]).unwrap();
+        let packed = packed.finish().unwrap();
+        let read = |how: Option<&str>, bytes: &[u8], limit| match unpacked(bytes.to_vec(), how, limit) {
+            Ok(content) => content.len().to_string(),
+            Err(Read::TooLarge) => "too large".to_owned(),
+            Err(Read::Packed(how)) => how,
+            Err(_) => "another".to_owned(),
+        };
+        assert_eq!(read(Some("gzip"), &packed, 1000), "1000");
+        assert_eq!(read(Some("gzip"), &packed, 999), "too large");
+        assert_eq!(read(Some("gzip"), b"plain", 999), "5");
+        assert_eq!(read(None, &packed, 1000), packed.len().to_string());
+        assert_eq!(read(Some("br"), b"x", 1000), "br");
+        assert!(read(Some("gzip"), &packed[..20], 1000).starts_with("gzip, which is damaged"));
     }
 }

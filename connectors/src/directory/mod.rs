@@ -32,8 +32,16 @@
 //!
 //! A file that cannot be read becomes a dead letter with its relative path as position, and its former documents are
 //! deleted. If the error may be temporary (too many open files, a drive that does not respond), they are kept, and the
-//! file is read again. Links to files are followed (their targets are checked once a second, since no event reports
-//! them); links to directories are not.
+//! file is read again.
+//!
+//! Links to files are followed if they lead to a file inside the directory, as the links of a ConfigMap do. Whoever can
+//! put a link into the directory could otherwise show any file of the machine. A link that leads out of it becomes a dead
+//! letter; with `links: Anywhere` it is followed. Links to directories are not followed. Pipes, devices and the files of
+//! the operating system (`/proc`) are never read.
+//!
+//! Some changes are reported by no event: those of a link's target, of a file with several names, of other machines on a
+//! shared file system (NFS, SMB, FUSE, 9p). The targets of links and files with several names are checked once a second,
+//! and so are all files of a shared file system; all files of others every ten seconds.
 //!
 //! ```
 //! # use turnflow_connectors::directory::DirectoryConfig;
@@ -61,8 +69,8 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use crate::jsonl_corpus::TORN;
 use crate::readers::Format;
 use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
-use tree::Tree;
 pub(crate) use tree::{PASSING, may_pass};
+use tree::{Polls, Tree};
 
 /// Number of times that a start retries what cannot be read, before it continues without it.
 const PASSING_TRIES: u32 = 5;
@@ -80,6 +88,10 @@ pub struct DirectoryConfig {
     /// Whether to follow changes of the directory. Default: true.
     #[serde(default = "yes")]
     pub watch: bool,
+    /// Which links to files are followed: `Inside` (those that lead to a file in the directory) or `Anywhere`. Default:
+    /// `Inside`.
+    #[serde(default)]
+    pub links: Links,
     /// Maximum size of a file, and of a line of a `.jsonl` file, in bytes. A larger file or line becomes a dead letter.
     /// Default: 64 MiB.
     #[serde(default = "max_bytes")]
@@ -91,6 +103,16 @@ fn yes() -> bool {
 }
 fn max_bytes() -> u64 {
     64 << 20
+}
+
+/// Which links to files are followed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum Links {
+    /// Those that lead to a file in the directory.
+    #[default]
+    Inside,
+    /// All. Whoever can put a link into the directory can then show any file that the process can read.
+    Anywhere,
 }
 
 /// A valid glob.
@@ -126,6 +148,7 @@ impl DirectoryConfig {
             root: base.join(&self.path.path),
             pattern: self.pattern.clone(),
             watch: self.watch,
+            links: self.links,
             max_bytes: self.max_bytes,
             torn: TORN,
         }
@@ -149,9 +172,10 @@ impl CorpusSourceConfig for DirectoryConfig {
     }
 
     fn explain(&self) -> String {
-        let Self { path, pattern, watch, max_bytes } = self;
+        let Self { path, pattern, watch, links, max_bytes } = self;
+        let links = if *links == Links::Inside { "" } else { ", links: Anywhere" };
         format!(
-            "path: {:?}, pattern: {:?}, watch: {watch}, max_bytes: {max_bytes}",
+            "path: {:?}, pattern: {:?}, watch: {watch}{links}, max_bytes: {max_bytes}",
             path.written,
             pattern.0.glob().glob()
         )
@@ -174,6 +198,7 @@ pub struct Directory {
     root: PathBuf,
     pattern: Pattern,
     watch: bool,
+    links: Links,
     max_bytes: u64,
     /// How long to wait for the rest of an unfinished last line of a `.jsonl` file.
     torn: Duration,
@@ -183,7 +208,7 @@ impl CorpusSource for Directory {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut tree = Tree::new(&self, &output);
         if !self.watch || mode == Mode::Once {
-            self.canonical()?;
+            tree.at(self.canonical()?);
             tree.look(Path::new(""), true)?;
             tree.publish()?;
             output.ready()?;
@@ -257,6 +282,7 @@ impl Directory {
     fn follow(&self, tree: &mut Tree<'_>, output: &CorpusOutput) -> Result<(), Stopped> {
         let mut waiting = Waiting::default();
         let mut tick = Instant::now() + TICK;
+        let mut polls = Polls::of(tree);
         loop {
             waiting.again(tree);
             let Some(burst) = tree.burst(output.stop(), waiting.next(tick))? else { return Ok(()) };
@@ -281,6 +307,7 @@ impl Directory {
                 tree.look(&path, last)?;
                 looked = Some(path);
             }
+            polls.poll(tree)?;
             tree.commit()?;
         }
     }

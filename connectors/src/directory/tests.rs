@@ -283,7 +283,9 @@ fn links_to_files_are_followed_and_links_to_directories_are_not() {
     symlink(&docs, docs.join("d/loop.md")).unwrap();
     symlink(&outside, docs.join("link.md")).unwrap();
     symlink(base.path().join("missing.md"), docs.join("later.md")).unwrap();
-    let corpus = follow(&base);
+    let anywhere = "(path: \"docs\", links: Anywhere)";
+    let source = turnflow_engine::spec::from_str::<DirectoryConfig>(anywhere).unwrap().source(base.path());
+    let corpus = Corpus::run(source, Mode::Follow);
     assert_eq!(corpus.start(), ["link.md=target"]);
     fs::write(&outside, "edited").unwrap();
     assert_eq!(corpus.changes(), ["link.md=edited"]);
@@ -296,6 +298,110 @@ fn links_to_files_are_followed_and_links_to_directories_are_not() {
     fs::remove_file(docs.join("link.md")).unwrap();
     assert_eq!(corpus.changes(), ["-link.md"]);
     assert_eq!(corpus.dead(), [""; 0]);
+}
+
+/// Why it exists: a link to `/proc/self/environ` showed the tokens of the process.
+#[cfg(unix)]
+#[test]
+fn links_that_lead_out_of_the_directory_are_not_followed() {
+    use std::os::unix::fs::symlink;
+    let (base, docs) = base();
+    put(base.path(), "secret.txt", "secret");
+    put(base.path(), "docs2/near.txt", "secret");
+    put(&docs, "..2026_01/map.md", "mapped");
+    put(&docs, ".git/config.txt", "secret");
+    put(&docs, ".env.txt", "secret");
+    symlink("..2026_01", docs.join("..data")).unwrap();
+    symlink("..data/map.md", docs.join("map.md")).unwrap();
+    symlink("../docs/map.md", docs.join("around.md")).unwrap();
+    for (link, to) in [
+        ("absolute.txt", base.path().join("secret.txt").to_str().unwrap()),
+        ("up.txt", "../secret.txt"),
+        ("near.txt", "../docs2/near.txt"),
+        ("chain.txt", "up.txt"),
+        ("config.txt", ".git/config.txt"),
+        ("dot.txt", ".env.txt"),
+        ("environ.txt", "/proc/self/environ"),
+        ("rows.jsonl", "/etc/passwd"),
+    ] {
+        symlink(to, docs.join(link)).unwrap();
+    }
+    let corpus = follow(&base);
+    assert_eq!(corpus.start(), ["around.md=mapped", "map.md=mapped"]);
+    let mut dead = corpus.dead();
+    dead.sort();
+    let outside = "a link leads out of the directory; `links: Anywhere` follows it";
+    let hidden = "a link leads to a hidden file; `links: Anywhere` follows it";
+    let expected = [
+        ("absolute.txt", outside),
+        ("chain.txt", outside),
+        ("config.txt", hidden),
+        ("dot.txt", hidden),
+        ("environ.txt", "this is a file of the operating system, and no document"),
+        ("near.txt", outside),
+        ("rows.jsonl", outside),
+        ("up.txt", outside),
+    ];
+    let expected = expected.map(|(path, reason)| format!("{path}: {reason}"));
+    assert_eq!(dead, expected);
+    // A link is switched, first to another file in the directory, then out of it.
+    put(&docs, "..2026_02/map.md", "new");
+    symlink("..2026_02", docs.join("..tmp")).unwrap();
+    fs::rename(docs.join("..tmp"), docs.join("..data")).unwrap();
+    corpus.until(&["around.md=new", "map.md=new"]);
+    symlink("../secret.txt", docs.join(".tmp")).unwrap();
+    fs::rename(docs.join(".tmp"), docs.join("map.md")).unwrap();
+    corpus.until(&["-map.md"]);
+    // A directory is replaced by a link to another one.
+    put(&docs, "d/secret.txt", "harmless");
+    corpus.until(&["d/secret.txt=harmless"]);
+    fs::rename(docs.join("d"), docs.join(".d")).unwrap();
+    symlink("..", docs.join("d")).unwrap();
+    corpus.until(&["-d/secret.txt"]);
+    let letters = fs::read_to_string(corpus.dead_path()).unwrap();
+    assert!(!letters.contains("\"secret\"") && !letters.contains("root:"), "{letters}");
+}
+
+/// Even with `links: Anywhere`, only regular files that people wrote.
+#[cfg(unix)]
+#[test]
+fn only_regular_files_are_read() {
+    use std::os::unix::fs::symlink;
+    let (base, docs) = base();
+    let pipe = std::ffi::CString::new(docs.join("pipe.md").to_str().unwrap()).unwrap();
+    // SAFETY: the path is a valid string.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    let _socket = std::os::unix::net::UnixListener::bind(docs.join("socket.md")).unwrap();
+    symlink("/dev/zero", docs.join("zero.md")).unwrap();
+    symlink(docs.join("pipe.md"), docs.join("linked.jsonl")).unwrap();
+    symlink("/proc/self/status", docs.join("status.md")).unwrap();
+    symlink("/sys/kernel/notes", docs.join("notes.md")).unwrap();
+    put(&docs, "a.md", "a");
+    for links in ["Inside", "Anywhere"] {
+        let config = format!("(path: \"docs\", links: {links})");
+        let source = turnflow_engine::spec::from_str::<DirectoryConfig>(&config).unwrap().source(base.path());
+        let corpus = Corpus::run(source, Mode::Once);
+        assert_eq!(corpus.start(), ["a.md=a"]);
+        let dead = corpus.dead();
+        assert!(dead.iter().any(|letter| letter.starts_with("status.md: this is a file of the")), "{dead:?}");
+        corpus.end(false).unwrap();
+    }
+}
+
+/// A change through another name of the file is reported by no event.
+#[cfg(unix)]
+#[test]
+fn a_file_with_several_names_is_read_again() {
+    let (base, docs) = base();
+    put(&docs, "one.md", "one");
+    fs::hard_link(docs.join("one.md"), docs.join("two.md")).unwrap();
+    fs::hard_link(docs.join("one.md"), base.path().join("outside.md")).unwrap();
+    let corpus = follow(&base);
+    assert_eq!(corpus.start(), ["one.md=one", "two.md=one"]);
+    fs::write(docs.join("two.md"), "by a name").unwrap();
+    corpus.until(&["one.md=by a name", "two.md=by a name"]);
+    fs::write(base.path().join("outside.md"), "from outside").unwrap();
+    corpus.until(&["one.md=from outside", "two.md=from outside"]);
 }
 
 /// After any sequence of changes to the tree, the result is what a cold start would read.

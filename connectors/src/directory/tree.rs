@@ -1,8 +1,10 @@
 //! The known state of a directory's files, and how it is synchronised with the disk.
 
+mod open;
+mod poll;
 mod read;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use turnflow_engine::connector::{CorpusOutput, Stop, Stopped};
 
+pub(super) use self::poll::Polls;
 use super::Directory;
 use crate::readers::jsonl::{Fields, Rows};
 use crate::readers::{Format, ReadError};
@@ -41,8 +44,12 @@ pub(super) struct Tree<'a> {
     fields: Fields,
     watched: Option<Watched>,
     known: BTreeMap<PathBuf, Known>,
-    /// Links to files, with the stamps of their targets.
+    /// The real path of the directory.
+    real: PathBuf,
+    /// Links to files, and files with several names, with the stamps of their targets.
     links: BTreeMap<PathBuf, Option<FileStamp>>,
+    /// The stamps of all files, as they were before they were read.
+    stamps: HashMap<PathBuf, Option<FileStamp>>,
     /// Paths to check again, after how long, and whether that is the last check of a file that seems unfinished.
     again: Vec<(PathBuf, Duration, bool)>,
     /// Paths that cannot be read at the moment.
@@ -59,7 +66,9 @@ impl<'a> Tree<'a> {
             fields: Fields::default(),
             watched: None,
             known: BTreeMap::new(),
+            real: source.root.clone(),
             links: BTreeMap::new(),
+            stamps: HashMap::new(),
             again: Vec::new(),
             failing: BTreeSet::new(),
             changes: 0,
@@ -68,7 +77,13 @@ impl<'a> Tree<'a> {
 
     /// Starts watching: from now on, each directory is watched before it is read.
     pub(super) fn watch_with(&mut self, root: PathBuf, identity: Option<(u64, u64)>, watch: Watch) {
+        self.real.clone_from(&root);
         self.watched = Some(Watched { root, identity, watch });
+    }
+
+    /// Names the real path of a directory that is not watched.
+    pub(super) fn at(&mut self, real: PathBuf) {
+        self.real = real;
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -127,15 +142,7 @@ impl<'a> Tree<'a> {
         match metadata {
             Ok(metadata) if metadata.is_dir() => {
                 let (files, unread) = self.walk(path)?;
-                let gone: Vec<PathBuf> = self
-                    .below(path)
-                    .filter(|known| files.binary_search_by(|(file, _)| file.as_path().cmp(known)).is_err())
-                    .filter(|known| !unread.iter().any(|unread| known.starts_with(unread)))
-                    .map(Path::to_owned)
-                    .collect();
-                for path in gone {
-                    self.forget_one(&path)?;
-                }
+                self.forget_others(path, &files, &unread)?;
                 for (file, is_link) in files {
                     self.look_at_file(&file, is_link, last)?;
                 }
@@ -156,6 +163,17 @@ impl<'a> Tree<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Deletes the known files below a directory that are not among those that were found there.
+    fn forget_others(&mut self, top: &Path, files: &Files, unread: &[PathBuf]) -> Result<(), Stopped> {
+        let gone: Vec<PathBuf> = self
+            .below(top)
+            .filter(|known| files.binary_search_by(|(file, _)| file.as_path().cmp(known)).is_err())
+            .filter(|known| !unread.iter().any(|unread| known.starts_with(unread)))
+            .map(Path::to_owned)
+            .collect();
+        gone.iter().try_for_each(|path| self.forget_one(path))
     }
 
     /// Deletes all known files at and below `path`. Returns their number.
@@ -180,6 +198,7 @@ impl<'a> Tree<'a> {
 
     fn forget_one(&mut self, path: &Path) -> Result<(), Stopped> {
         self.links.remove(path);
+        self.stamps.remove(path);
         self.failing.remove(path);
         match self.known.remove(path) {
             Some(Known::Document(..)) => {

@@ -1,5 +1,6 @@
 //! A bare repository with the objects of the branch that was fetched last, read through the program `git`.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,27 @@ const TIDY: u32 = 50;
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a command may take.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// The beginnings of the variables of git that commands get from the environment.
+const KEPT: &[&str] = &[
+    "GIT_SSH",
+    "GIT_SSL_",
+    "GIT_HTTP_",
+    "GIT_PROXY_",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_KEY_",
+    "GIT_CONFIG_VALUE_",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_EXEC_PATH",
+    "GIT_TRACE",
+    "GIT_CURL_VERBOSE",
+    "GIT_ALLOW_PROTOCOL",
+];
+/// Maximum size of what a command prints, in bytes, such as the list of all files. Of a complaint, only the beginning is
+/// kept.
+const PRINTED: u64 = 512 << 20;
+const COMPLAINED: u64 = 64 << 10;
 /// Characters of a command's complaint that are shown.
 const SHOWN: usize = 500;
 
@@ -40,6 +62,8 @@ pub(super) struct Mirror {
     reader: Option<Reader>,
     /// Commits that were fetched since old objects were removed.
     commits: u32,
+    /// Whether the server gives a commit without the earlier ones.
+    is_shallow: bool,
 }
 
 /// A `git cat-file` that waits for the ids of contents.
@@ -72,18 +96,26 @@ impl Mirror {
                 (directory.path().join("mirror.git"), Some(directory))
             }
         };
-        let mut mirror = Self { directory, _temporary: temporary, reader: None, commits: 0 };
-        let (_handle, never) = Stop::new();
+        let mut mirror = Self { directory, _temporary: temporary, reader: None, commits: 0, is_shallow: true };
         if mirror.is_sound() {
             mirror.unlock();
         } else {
-            if mirror.directory.exists() {
-                std::fs::remove_dir_all(&mirror.directory).map_err(io)?;
-            }
-            std::fs::create_dir_all(&mirror.directory).map_err(io)?;
-            mirror.run(mirror.git(&["init", "--quiet", "--bare"]), &never)?;
+            mirror.make("sha1")?;
         }
         Ok(mirror)
+    }
+
+    /// Makes the repository, with ids of this kind.
+    fn make(&self, ids: &str) -> Result<(), ConnectorError> {
+        let (_handle, never) = Stop::new();
+        let io = |error: std::io::Error| passing(format!("cannot write the copy of the repository: {error}"));
+        if self.directory.exists() {
+            std::fs::remove_dir_all(&self.directory).map_err(io)?;
+        }
+        std::fs::create_dir_all(&self.directory).map_err(io)?;
+        // No template of the machine, which may have hooks.
+        let ids = format!("--object-format={ids}");
+        self.run(self.git(&["init", "--quiet", "--bare", "--template=", &ids]), &never).map(drop)
     }
 
     /// Whether the repository is there and can be used.
@@ -105,14 +137,7 @@ impl Mirror {
     }
 
     fn git(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("git");
-        // Never asks, never runs what the repository says, and speaks English.
-        command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
-        command.env("SSH_ASKPASS_REQUIRE", "never").env_remove("GIT_ASKPASS").env_remove("SSH_ASKPASS");
-        if std::env::var_os("GIT_SSH_COMMAND").is_none() {
-            command.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15");
-        }
-        command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
+        let mut command = git();
         command.arg("--git-dir").arg(&self.directory).args(["-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0"]);
         // A server that is silent is left after a minute.
         command.args(["-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=60"]);
@@ -131,14 +156,17 @@ impl Mirror {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
         let until = Instant::now() + LONGEST;
         // Both outputs are read while the command runs, since a full pipe would stop it.
-        let read = |stream: Option<Box<dyn Read + Send>>| {
+        let read = |stream: Option<Box<dyn Read + Send>>, limit: u64| {
             std::thread::spawn(move || {
                 let mut bytes = Vec::new();
-                stream.map_or(Ok(0), |mut stream| stream.read_to_end(&mut bytes)).map(|_| bytes)
+                let Some(mut stream) = stream else { return Ok((bytes, 0)) };
+                Read::by_ref(&mut stream).take(limit).read_to_end(&mut bytes)?;
+                let more = std::io::copy(&mut stream, &mut std::io::sink())?;
+                Ok((bytes, more))
             })
         };
-        let output = read(child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
-        let complaint = read(child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+        let output = read(child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>), PRINTED);
+        let complaint = read(child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>), COMPLAINED);
         let status = loop {
             if let Some(status) = child.try_wait().map_err(failed)? {
                 break status;
@@ -149,13 +177,16 @@ impl Mirror {
                 return Err(if is_stopped { Stopped.into() } else { passing("git: takes too long") });
             }
         };
-        let joined = |thread: std::thread::JoinHandle<std::io::Result<Vec<u8>>>| match thread.join() {
-            Ok(Ok(bytes)) => bytes,
-            _ => Vec::new(),
+        let joined = |thread: std::thread::JoinHandle<std::io::Result<(Vec<u8>, u64)>>| match thread.join() {
+            Ok(Ok(read)) => read,
+            _ => Default::default(),
         };
-        let (output, complaint) = (joined(output), joined(complaint));
+        let ((output, more), (complaint, _)) = (joined(output), joined(complaint));
         if status.success() {
-            return Ok(output);
+            return match more {
+                0 => Ok(output),
+                _ => Err(passing(format!("git printed more than {PRINTED} bytes"))),
+            };
         }
         let text: String = String::from_utf8_lossy(&complaint).chars().take(SHOWN).collect();
         Err(passing(format!("git: {}", text.split_whitespace().collect::<Vec<_>>().join(" "))))
@@ -163,19 +194,48 @@ impl Mirror {
 
     /// Fetches the branch. Returns its commit.
     pub(super) fn fetch(&mut self, config: &GitConfig, stop: &Stop) -> Result<String, ConnectorError> {
-        let branch = config.branch.as_deref().unwrap_or("HEAD");
-        let target = format!("+{branch}:{REFERENCE}");
-        let mut command = self.git(&[
-            "fetch",
-            "--quiet",
-            "--no-tags",
-            "--depth",
-            "1",
-            "--no-write-fetch-head",
-            "--",
-            &config.url,
-            &target,
-        ]);
+        let names = match config.branch.as_deref() {
+            None => vec!["HEAD".to_owned()],
+            // A tag may have the name of the branch, and git alone would take the tag.
+            Some(name) => vec![format!("refs/heads/{name}"), format!("refs/tags/{name}"), name.to_owned()],
+        };
+        let mut names = names.iter().peekable();
+        while let Some(name) = names.next() {
+            match self.fetch_name(config, name, stop) {
+                Err(error) if names.peek().is_some() && error.to_string().contains("couldn't find remote ref") => {}
+                fetched => return fetched.and_then(|()| self.fetched(stop)),
+            }
+        }
+        Err(passing("git: there is no such branch"))
+    }
+
+    /// Fetches what has this name, in the way that the server knows.
+    fn fetch_name(&mut self, config: &GitConfig, name: &str, stop: &Stop) -> Result<(), ConnectorError> {
+        let Err(error) = self.fetch_once(config, name, stop) else { return Ok(()) };
+        let reason = error.to_string();
+        let ids = reason.split_once("mismatched algorithms").and_then(|(_, reason)| reason.rsplit_once("server "));
+        if let Some((_, ids)) = ids {
+            let ids: String = ids.chars().take_while(char::is_ascii_alphanumeric).collect();
+            tracing::info!(ids, "the repository has ids of another kind; making its copy again");
+            self.reader = None;
+            self.make(&ids)?;
+        } else if self.is_shallow && reason.contains("does not support shallow") {
+            // A plain file server has no commits alone.
+            self.is_shallow = false;
+        } else {
+            return Err(error);
+        }
+        self.fetch_once(config, name, stop)
+    }
+
+    fn fetch_once(&self, config: &GitConfig, name: &str, stop: &Stop) -> Result<(), ConnectorError> {
+        let target = format!("+{name}:{REFERENCE}");
+        let mut arguments = vec!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"];
+        if self.is_shallow {
+            arguments.extend(["--depth", "1"]);
+        }
+        arguments.extend(["--", &config.url, &target]);
+        let mut command = self.git(&arguments);
         if let Some(token) = &config.token {
             // In the environment, where other users of the machine do not see it. Redirects would get it too.
             let credentials = STANDARD.encode(format!("{}:{}", config.user, token.read()?));
@@ -188,7 +248,11 @@ impl Mirror {
             }
             command.env("GIT_CONFIG_COUNT", (count + settings.len()).to_string());
         }
-        self.run(command, stop)?;
+        self.run(command, stop).map(drop)
+    }
+
+    /// The commit that was fetched.
+    fn fetched(&mut self, stop: &Stop) -> Result<String, ConnectorError> {
         // The reader would not see new packs.
         self.reader = None;
         let commit = self.run(self.git(&["rev-parse", "--verify", &format!("{REFERENCE}^{{commit}}")]), stop)?;
@@ -253,7 +317,7 @@ impl Mirror {
         let reader = match &mut self.reader {
             Some(reader) => reader,
             none => {
-                let mut command = Command::new("git");
+                let mut command = git();
                 command.arg("--git-dir").arg(&self.directory).args(["cat-file", "--batch-command"]);
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
                 let mut child = command.spawn()?;
@@ -287,6 +351,30 @@ impl Mirror {
     }
 }
 
+/// The program `git`, which reads and writes no other repository than it is told to.
+///
+/// A caller may have variables of git in its environment, as a hook has: they name the caller's repository. Only those stay
+/// that say how to connect, and settings that the caller gives to all commands.
+fn git() -> Command {
+    let mut command = Command::new("git");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| !is_kept(name)) {
+        command.env_remove(name);
+    }
+    // Never asks, never runs what the repository says, and speaks English.
+    command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
+    command.env("SSH_ASKPASS_REQUIRE", "never").env_remove("SSH_ASKPASS");
+    if std::env::var_os("GIT_SSH_COMMAND").is_none() && std::env::var_os("GIT_SSH").is_none() {
+        command.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15");
+    }
+    command
+}
+
+/// Whether commands get a variable of the environment.
+fn is_kept(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    !name.starts_with(b"GIT_") || KEPT.iter().any(|kept| name.starts_with(kept.as_bytes()))
+}
+
 /// Ends a command and the programs that it has started. It gets a moment to remove its locks.
 fn end(child: &mut Child) {
     // A group has the number of its first process.
@@ -308,4 +396,40 @@ fn end(child: &mut Child) {
 fn blob(mode: &[u8], id: &[u8]) -> Option<String> {
     let is_file = mode.starts_with(b"100") || mode.starts_with(b":100");
     is_file.then(|| String::from_utf8_lossy(id).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why it exists: started by a hook, turnflow fetched into the repository of the hook, and made it bare and shallow.
+    #[test]
+    fn variables_that_name_a_repository_are_not_passed_on() {
+        for name in [
+            "GIT_DIR",
+            "GIT_WORK_TREE",
+            "GIT_COMMON_DIR",
+            "GIT_INDEX_FILE",
+            "GIT_OBJECT_DIRECTORY",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+            "GIT_NAMESPACE",
+            "GIT_QUARANTINE_PATH",
+            "GIT_SHALLOW_FILE",
+            "GIT_GRAFT_FILE",
+            "GIT_REPLACE_REF_BASE",
+            "GIT_CONFIG",
+            "GIT_CONFIG_PARAMETERS",
+            "GIT_PREFIX",
+            "GIT_DEFAULT_HASH",
+            "GIT_PUSH_OPTION_COUNT",
+            "GIT_ASKPASS",
+            "GIT_EXTERNAL_DIFF",
+            "GIT_TEMPLATE_DIR",
+        ] {
+            assert!(!is_kept(OsStr::new(name)), "{name}");
+        }
+        for name in ["PATH", "HOME", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_CONFIG_COUNT", "GIT_CONFIG_GLOBAL"] {
+            assert!(is_kept(OsStr::new(name)), "{name}");
+        }
+    }
 }

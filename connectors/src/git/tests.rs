@@ -154,3 +154,87 @@ fn a_copy_in_the_state_is_used_again_and_made_again_if_it_is_damaged() {
     fs::remove_file(copy.join("HEAD")).unwrap();
     run();
 }
+
+#[test]
+fn a_branch_is_read_beside_a_tag_of_its_name() {
+    if !is_there() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    git(base, &["init", "--quiet"]);
+    fs::write(base.join("a.md"), "of the tag").unwrap();
+    commit(base);
+    git(base, &["tag", "main"]);
+    git(base, &["tag", "v1"]);
+    fs::write(base.join("a.md"), "of the branch").unwrap();
+    commit(base);
+    for (name, text) in [("main", "of the branch"), ("v1", "of the tag"), ("refs/tags/main", "of the tag")] {
+        let running = Corpus::run(source(base, &format!(", branch: Some({name:?})")), Mode::Once);
+        assert_eq!(running.start(), [format!("a.md={text}")], "{name}");
+        running.end(false).unwrap();
+    }
+}
+
+/// The ids of a repository may be those of SHA-256; the copy in the state may be of the other kind.
+#[test]
+fn a_repository_with_longer_ids_is_read() {
+    if !is_there() {
+        return;
+    }
+    let (directory, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let base = directory.path();
+    for ids in ["sha256", "sha1"] {
+        git(base, &["init", "--quiet", &format!("--object-format={ids}")]);
+        fs::write(base.join("a.md"), ids).unwrap();
+        commit(base);
+        let context = crate::testing::context_in(state.path(), "docs");
+        let ron = format!("(url: \"file://{}\")", base.display());
+        let source = from_str::<GitConfig>(&ron).unwrap().source(&context).unwrap();
+        let running = Corpus::run(source, Mode::Once);
+        assert_eq!(running.start(), [format!("a.md={ids}")]);
+        running.end(false).unwrap();
+        fs::remove_dir_all(base.join(".git")).unwrap();
+    }
+}
+
+/// A plain file server knows nothing of git.
+#[test]
+fn a_repository_on_a_file_server_is_read() {
+    if !is_there() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path().to_owned();
+    git(&base, &["init", "--quiet"]);
+    fs::write(base.join("a.md"), "one").unwrap();
+    commit(&base);
+    git(&base, &["update-server-info"]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = base.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            use std::io::{BufRead, BufReader, Write};
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let first = lines.next().unwrap().unwrap();
+            lines.take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty())).for_each(drop);
+            let path = first.split(' ').nth(1).unwrap().split('?').next().unwrap().trim_start_matches('/');
+            let reply = match fs::read(served.join(path)) {
+                Ok(bytes) => [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", bytes.len()).into_bytes(), bytes],
+                Err(_) => [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n".to_vec(), Vec::new()],
+            };
+            let _ = stream.write_all(&[&reply[0], &b"Connection: close\r\n\r\n"[..], &reply[1]].concat());
+        }
+    });
+    let config = format!("(url: \"http://{address}/.git\", every_s: 0.1)");
+    let source = from_str::<GitConfig>(&config).unwrap().source(&context("docs")).unwrap();
+    let running = Corpus::run(source, Mode::Follow);
+    assert_eq!(running.start(), ["a.md=one"]);
+    fs::write(base.join("a.md"), "two").unwrap();
+    commit(&base);
+    git(&base, &["update-server-info"]);
+    assert_eq!(running.changes(), ["a.md=two"]);
+    running.end(true).unwrap_err();
+}

@@ -10,16 +10,17 @@
 //! file was replaced (as `rsync` does) or rewritten, and starts with what was already read, the source continues after
 //! that part; it waits a few seconds for a file that is still being written. If the file was copied and truncated, the
 //! rest of the copy is read first, if it is in the directory. Otherwise a new file, or one that is shorter than what
-//! was already read, is read from its beginning. A truncated file that has grown past that length before the next check
-//! cannot be distinguished from one that was appended to.
+//! was already read, or that no longer has the last bytes that were read, is read from its beginning.
 //!
 //! Every turn carries its source offset: the file (see `known_file`) and the end of its line. After a restart, the
-//! source resumes after the given offset, if the file is still the same. If the file was renamed or copied in the
-//! meantime and is still in the directory, the rest of it is read first, and then the new file from its beginning. Logs
-//! that were created and rotated away in between are read in order, if they have the log's name with a number
-//! (`turns.jsonl.1`, `turns.jsonl-20260102`) and are not compressed; a warning reports other files that may be such
-//! logs. If the file of the offset cannot be found, or was truncated or rewritten, the source logs a warning and reads
-//! the present file from its beginning.
+//! source resumes after the given offset, if the file is still the same: it has what was read up to there. A log that
+//! only begins like it is another log. If the file was renamed or copied in the meantime and is still in the directory,
+//! the rest of it is read first, and then the new file from its beginning. Logs that were created and rotated away in
+//! between are read in order, if they have the log's name with a number or a date behind it, before the extension or
+//! before the name (`turns.jsonl.1`, `turns-20260102.jsonl`, `20260102-turns.jsonl`) and are not compressed; a warning
+//! reports other files that may be such logs. Logs that other sources of the process read are none of them. If the file
+//! of the offset cannot be found, or was truncated or rewritten, the source logs a warning and reads what came after it,
+//! and the present file from its beginning.
 //!
 //! Positions are `path:line`. Lines that are not valid turns become dead letters. So do lines longer than the limit,
 //! which are skipped without being kept in memory.
@@ -33,6 +34,7 @@
 //! # assert_eq!(config.max_line_bytes, 1 << 20);
 //! ```
 
+mod listed;
 mod place;
 mod tail;
 #[cfg(test)]
@@ -46,6 +48,7 @@ use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceCo
 use turnflow_engine::connector::{ConnectorError, Mode, Stopped, TurnOutput, TurnSource};
 use turnflow_engine::spec::{FilePath, from_tree};
 
+use self::listed::Listed;
 use self::tail::Tail;
 use crate::jsonl_corpus::directory_of;
 use crate::watch::Watch;
@@ -77,7 +80,9 @@ fn max_line_bytes() -> usize {
 impl JsonLinesConfig {
     /// Builds the source. It accesses no file until it runs.
     pub fn source(&self, base: &Path) -> JsonLines {
-        JsonLines { path: base.join(&self.path.path), follow: self.follow, max_line_bytes: self.max_line_bytes }
+        let path = base.join(&self.path.path);
+        let listed = Listed::new(&path);
+        JsonLines { path, follow: self.follow, max_line_bytes: self.max_line_bytes, listed }
     }
 }
 
@@ -117,6 +122,14 @@ pub struct JsonLines {
     path: PathBuf,
     follow: bool,
     max_line_bytes: usize,
+    listed: Listed,
+}
+
+impl JsonLines {
+    /// The logs of the other sources of this process.
+    fn others(&self) -> Vec<PathBuf> {
+        self.listed.others()
+    }
 }
 
 impl TurnSource for JsonLines {

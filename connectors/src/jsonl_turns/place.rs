@@ -4,16 +4,27 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::Arc;
 
 use turnflow_engine::connector::SourceOffset;
 
-use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, Past, find, head_of};
+use crate::known_file::{Content, Digest, FileMark, HEAD_BYTES, MarkedFile, Past, find, head_of};
 use crate::lines::LineReader;
 use crate::watch::identity_of;
 
 /// Maximum number of bytes to search for the start of an unfinished line.
 const LONGEST_LINE: u64 = 16 << 20;
+
+/// The last line that was delivered.
+#[derive(Default)]
+struct Last {
+    /// Where it ends, and its number.
+    end: u64,
+    line: u64,
+    /// Whether it was unfinished.
+    unfinished: bool,
+    /// What was read up to its end; `None` before the first line.
+    digest: Option<Digest>,
+}
 
 /// An open log.
 pub(super) struct Log {
@@ -24,10 +35,8 @@ pub(super) struct Log {
     pub(super) name: String,
     /// Whether the log has a different name than the source's path: it was renamed or copied.
     pub(super) is_away: bool,
-    /// The log's mark, once all bytes that it covers were read.
-    mark: Option<Arc<str>>,
-    /// The end and the number of the last line that was delivered, and whether it was unfinished.
-    last: (u64, u64, bool),
+    /// The last line that was delivered.
+    last: Last,
     /// Whether it is a regular file. A pipe has no offsets.
     is_file: bool,
 }
@@ -43,12 +52,11 @@ impl Log {
             file.rewind()?;
         }
         Ok(Self {
-            lines: LineReader::new(Headed { file, head, at: 0 }, limit),
+            lines: LineReader::new(Headed { file, head, at: 0, content: Content::new() }, limit),
             identity: identity_of(&metadata),
             name: path.display().to_string(),
             is_away: false,
-            mark: None,
-            last: (0, 0, false),
+            last: Last::default(),
             is_file: metadata.is_file(),
         })
     }
@@ -74,15 +82,17 @@ impl Log {
         let Some((offset, lines)) = behind(&mut file, place, mark.unfinished, limit)? else { return Ok(None) };
         let metadata = file.metadata()?;
         let head = head_of(&file, u64::MAX)?;
+        let mut content = Content::of(&file, offset)?;
         file.seek(SeekFrom::Start(offset))?;
-        let is_inside = mark.unfinished && offset == place.end;
+        let unfinished = mark.unfinished && offset == place.end;
+        let line = if unfinished { place.line } else { lines };
+        let digest = (offset > 0).then(|| content.digest(offset));
         Ok(Some(Self {
-            lines: LineReader::starting_at(Headed { file, head, at: offset }, limit, offset, lines),
+            lines: LineReader::starting_at(Headed { file, head, at: offset, content }, limit, offset, lines),
             identity: identity_of(&metadata),
             name: name.display().to_string(),
             is_away,
-            mark: None,
-            last: if is_inside { (place.end, place.line, true) } else { (offset, lines, false) },
+            last: Last { end: offset, line, unfinished, digest },
             is_file: true,
         }))
     }
@@ -98,33 +108,31 @@ impl Log {
         if self.is_file { Past::of(file, head.clone()).ok() } else { None }
     }
 
+    /// Whether the file still has what was read last. If not, it was rewritten, and what follows is not its rest.
+    pub(super) fn stands(&self) -> bool {
+        let Headed { file, at, content, .. } = self.lines.stream();
+        !self.is_file || self.lines.position() != *at || content.stands(file)
+    }
+
     /// The offset at the end of the present line, which is being delivered.
     pub(super) fn place(&mut self, generation: u64, unfinished: bool) -> Option<SourceOffset> {
-        self.last = (self.lines.position(), self.lines.number(), unfinished);
+        let (end, line) = (self.lines.position(), self.lines.number());
+        let digest = if self.is_file { Some(self.lines.stream_mut().content.digest(end)) } else { None };
+        self.last = Last { end, line, unfinished, digest };
         self.last_place(generation)
     }
 
     /// The offset at the end of the last delivered line. Before the first line, its mark covers the present content.
-    pub(super) fn last_place(&mut self, generation: u64) -> Option<SourceOffset> {
+    pub(super) fn last_place(&self, generation: u64) -> Option<SourceOffset> {
         if !self.is_file {
             return None;
         }
-        let (end, line, unfinished) = self.last;
-        let log = match self.mark.clone().filter(|_| !unfinished) {
-            Some(known) => known,
-            None => {
-                let length = if end == 0 { u64::MAX } else { end };
-                let metadata = self.lines.stream().file.metadata().ok()?;
-                let mut mark = FileMark::new(&self.name, &metadata, self.head(), length);
-                mark.unfinished = unfinished;
-                let log = mark.to_log();
-                if !unfinished && end >= HEAD_BYTES as u64 {
-                    self.mark = Some(log.clone());
-                }
-                log
-            }
-        };
-        Some(SourceOffset { log, generation, end, line, ..SourceOffset::default() })
+        let Last { end, line, unfinished, digest } = &self.last;
+        let length = if *end == 0 { u64::MAX } else { *end };
+        let metadata = self.lines.stream().file.metadata().ok()?;
+        let mut mark = FileMark::new(&self.name, &metadata, self.head(), length).read(digest.as_ref(), &metadata);
+        mark.unfinished = *unfinished;
+        Some(SourceOffset { log: mark.to_log(), generation, end: *end, line: *line, ..SourceOffset::default() })
     }
 }
 
@@ -161,12 +169,13 @@ fn behind(file: &mut File, place: &SourceOffset, unfinished: bool, limit: usize)
     Ok(Some((start, lines)))
 }
 
-/// A file whose first bytes are kept while it is read.
+/// A file whose first bytes are kept while it is read, and whose content is hashed.
 pub(super) struct Headed {
     file: File,
     head: Vec<u8>,
     /// Offset in the file of the next byte.
     at: u64,
+    content: Content,
 }
 
 impl Read for Headed {
@@ -179,6 +188,8 @@ impl Read for Headed {
             self.head.extend(new.take(HEAD_BYTES - self.head.len()));
         }
         self.at += read as u64;
+        // The reader of lines reads on when it has taken all that came before.
+        self.content.read(&buffer[..read]);
         Ok(read)
     }
 }

@@ -10,7 +10,7 @@ use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, Tu
 
 use super::JsonLines;
 use super::place::Log;
-use crate::known_file::{Between, Past, between, head_of};
+use crate::known_file::{Between, FileMark, Past, between, head_of};
 use crate::lines::Line;
 use crate::watch::{WRITING, identity_of};
 
@@ -80,8 +80,8 @@ impl<'a> Tail<'a> {
     /// Opens the next log. The first one is opened after the offset of an earlier process, if its file still exists.
     fn open(&mut self) -> io::Result<()> {
         let limit = self.source.max_line_bytes;
-        if let Some(place) = &self.resume {
-            match Log::resume(&self.source.path, place, limit) {
+        if let Some(place) = self.resume.clone() {
+            match Log::resume(&self.source.path, &place, limit) {
                 Ok(Some(log)) => {
                     tracing::info!(file = log.name, line = place.line, "resuming after the last answered line");
                     self.generation = place.generation;
@@ -97,15 +97,19 @@ impl<'a> Tail<'a> {
                 Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
                 Err(_) => {}
             }
+            // The log itself is lost, but those that came after it may be there.
+            self.past = FileMark::past_of(&place.log);
         }
         if let Some(log) = self.open_between() {
+            self.lost(&log.name);
             tracing::info!(file = log.name, "reading a log that was rotated away before it was seen");
             self.open = Some(log);
             return Ok(());
         }
-        let mut log = Log::open(&self.source.path, limit)?;
+        let log = Log::open(&self.source.path, limit)?;
         // The present log may have been created after the search for logs in between.
         if let Some(older) = self.open_between() {
+            self.lost(&older.name);
             self.open = Some(older);
             return Ok(());
         }
@@ -113,17 +117,23 @@ impl<'a> Tail<'a> {
         if self.output.resume().is_none() && self.generation == 0 {
             log.last_place(0).into_iter().for_each(|place| self.output.begins(place));
         }
+        self.lost(&log.name);
+        self.open = Some(log);
+        Ok(())
+    }
+
+    /// Gives up the log of an earlier process, if it is still searched for, for the one that is read from now on.
+    fn lost(&mut self, next: &str) {
         if let Some(place) = self.resume.take() {
             tracing::warn!(
                 file = self.name,
                 line = place.line,
+                next,
                 "the log that was read up to this line has been truncated, rewritten or removed; \
                  reading the present file from its beginning"
             );
             self.generation = place.generation.saturating_add(1);
         }
-        self.open = Some(log);
-        Ok(())
     }
 
     /// Whether the file may still become the log that was read up to `end`.
@@ -151,7 +161,7 @@ impl<'a> Tail<'a> {
     /// may have been rewritten or replaced with the same lines and more, or copied and then truncated.
     fn rest(&mut self, has_gone: bool) -> io::Result<Option<Log>> {
         let generation = self.generation;
-        let place = self.open.as_mut().filter(|log| !log.is_away).and_then(|log| log.last_place(generation));
+        let place = self.open.as_ref().filter(|log| !log.is_away).and_then(|log| log.last_place(generation));
         let Some(place) = place else { return Ok(None) };
         // A file that exists but cannot be read now is retried.
         File::open(&self.source.path)?;
@@ -172,14 +182,17 @@ impl<'a> Tail<'a> {
 
     /// The oldest of the logs that were rotated away after the one that was read.
     fn open_between(&mut self) -> Option<Log> {
-        let mut between = between(&self.source.path, self.past.as_ref()?);
+        let mut between = between(&self.source.path, self.past.as_ref()?, &self.source.others());
         for _ in 0..RENAMED {
             // The oldest log, if its name still belongs to it.
             let oldest = between.logs.first();
             let Some((file, identity)) = oldest else { break };
             match Log::open_away(file, self.source.max_line_bytes) {
                 Ok(log) if log.identity == *identity => return Some(log),
-                _ => between = crate::known_file::between(&self.source.path, self.past.as_ref()?),
+                _ => {
+                    let (path, others) = (&self.source.path, self.source.others());
+                    between = crate::known_file::between(path, self.past.as_ref()?, &others);
+                }
             }
         }
         let Between { logs, unclear } = between;
@@ -229,13 +242,17 @@ impl<'a> Tail<'a> {
                 }
                 (self.fault, self.restoring) = (None, None);
             }
-            self.drain()?;
+            let stands = self.open.as_ref().is_none_or(Log::stands);
+            if stands {
+                self.drain()?;
+            }
             let Some(log) = &self.open else { return Ok(()) };
             // The log was renamed, and the path does not exist yet. The old file may still be written to, unless other
             // logs were created and renamed since.
             let Ok(metadata) = fs::metadata(&self.source.path) else {
                 let past = log.past();
-                if past.is_some_and(|past| !between(&self.source.path, &past).logs.is_empty()) {
+                let others = self.source.others();
+                if past.is_some_and(|past| !between(&self.source.path, &past, &others).logs.is_empty()) {
                     self.drain()?;
                     self.unfinished()?;
                     self.close(true);
@@ -245,10 +262,10 @@ impl<'a> Tail<'a> {
                 return Ok(());
             };
             let has_gone = identity_of(&metadata) != log.identity;
-            if has_gone {
+            if has_gone && stands {
                 // The writer has switched to the new file, so the old one is complete.
                 self.drain()?;
-            } else if self.restoring.is_none() && metadata.len() >= log.lines.position() {
+            } else if stands && self.restoring.is_none() && metadata.len() >= log.lines.position() {
                 self.output.caught_up();
                 return Ok(());
             }

@@ -5,20 +5,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::rotated::suffix_of;
+use super::rotated::{Rotation, is_anothers, rotation_of};
 use super::{LISTINGS, head_of, pause, siblings};
 use crate::watch::identity_of;
 
 /// A log that was read to its end: the data that later logs are recognised by.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
-    identity: (u64, u64),
+    /// `None` if the log is lost: another file may have its inode now.
+    identity: Option<(u64, u64)>,
     times: Times,
     head: Vec<u8>,
 }
 
 /// Time of the last modification, and of the creation.
-type Times = (Option<SystemTime>, Option<SystemTime>);
+pub(super) type Times = (Option<SystemTime>, Option<SystemTime>);
 
 fn times_of(metadata: &Metadata) -> Times {
     (metadata.modified().ok(), metadata.created().ok())
@@ -28,7 +29,12 @@ impl Past {
     /// Describes an open log that starts with `head`.
     pub(crate) fn of(file: &File, head: Vec<u8>) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        Ok(Self { identity: identity_of(&metadata), times: times_of(&metadata), head })
+        Ok(Self { identity: Some(identity_of(&metadata)), times: times_of(&metadata), head })
+    }
+
+    /// A log that is lost.
+    pub(super) fn lost(times: Times) -> Self {
+        Self { identity: None, times, head: Vec::new() }
     }
 }
 
@@ -42,12 +48,12 @@ pub(crate) struct Between {
 }
 
 /// The logs that were created and rotated away after `past`: files with the name of a rotation that were modified later
-/// and whose content is in no other file.
-pub(crate) fn between(path: &Path, past: &Past) -> Between {
+/// and whose content is in no other file. Logs of `others`, which are read too, are none of them.
+pub(crate) fn between(path: &Path, past: &Past, others: &[PathBuf]) -> Between {
     let mut between = None;
     // While files are renamed, a listed name may belong to another file when it is opened.
     for tries in 0..LISTINGS {
-        between = listed(path, past);
+        between = listed(path, past, others);
         if between.is_some() {
             break;
         }
@@ -57,13 +63,14 @@ pub(crate) fn between(path: &Path, past: &Past) -> Between {
 }
 
 /// One listing; `None` if a file was renamed in the meantime.
-fn listed(path: &Path, past: &Past) -> Option<Between> {
+fn listed(path: &Path, past: &Past, others: &[PathBuf]) -> Option<Between> {
     let present = fs::metadata(path).ok().map(|metadata| identity_of(&metadata));
     let mut named = siblings(path).unwrap_or_default();
     named.retain(|(sibling, metadata)| {
         let identity = identity_of(metadata);
-        let is_known = identity == past.identity || Some(identity) == present;
-        suffix_of(sibling, path).is_some() && metadata.len() > 0 && !is_known
+        let is_known = [past.identity, present].contains(&Some(identity));
+        let is_rotated = rotation_of(sibling, path).is_some() && !is_anothers(sibling, path, others);
+        is_rotated && metadata.len() > 0 && !is_known
     });
     named.sort_by_cached_key(|(sibling, metadata)| (times_of(metadata), sibling.clone()));
     let since = named.partition_point(|(_, metadata)| metadata.modified().ok() < past.times.0);
@@ -127,11 +134,12 @@ fn standing_of(
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err("it does not start like a log, or is compressed");
     }
-    // Files without a number are not rotations, but come from editors or backups.
-    if !suffix_of(sibling, path).is_some_and(|suffix| suffix.iter().any(u8::is_ascii_digit)) {
-        return Err("its name has no number");
+    match rotation_of(sibling, path) {
+        Some(Rotation::Numbered) => Ok(true),
+        Some(Rotation::Unclear) => Err("its name may be that of another log"),
+        // Files without a number are not rotations, but come from editors or backups.
+        Some(Rotation::Unnumbered) | None => Err("its name has no number"),
     }
-    Ok(true)
 }
 
 fn begin_alike(one: &[u8], other: &[u8]) -> bool {

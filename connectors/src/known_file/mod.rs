@@ -1,9 +1,10 @@
-//! Identifies a file after a restart, by device, inode, time of creation and its first bytes.
+//! Identifies a file after a restart, by device, inode, time of creation and its content.
 //!
 //! A mark describes a file up to some length, and [`find`] finds the file again. Everything is compared, because the
 //! inode or the name may now belong to another file, and the mark may come from a state directory that was edited. A
 //! renamed file is found under its new name; a copied one (a restored backup, or a rotation that copies and truncates)
-//! by its first bytes.
+//! by its content. The mark of a log that is read has a hash of what was read (`content`); other marks, and those of
+//! earlier versions, have one of the first bytes only.
 //!
 //! File systems use the inode of a deleted file again at once. A file without content is therefore found under another
 //! name only if its time of creation is known and the same.
@@ -12,6 +13,7 @@
 //! the path; [`between`] finds these. If only a file's name is known, [`rotated`] finds all files that carry it.
 
 mod between;
+mod content;
 mod older;
 mod rotated;
 #[cfg(test)]
@@ -21,14 +23,16 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use turnflow_engine::claims::real;
 
 pub(crate) use self::between::{Between, Past, between};
+pub(crate) use self::content::{Content, Digest};
 pub(crate) use self::older::Older;
-pub(crate) use self::rotated::{open_rotated, suffix_of};
+pub(crate) use self::rotated::open_rotated;
+use self::rotated::rotation_of;
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
 
@@ -58,6 +62,15 @@ pub(crate) struct FileMark {
     head: String,
     /// Number of bytes that were hashed.
     head_bytes: u64,
+    /// BLAKE3 hash of what was read up to the mark, in hexadecimal digits; of a long file, of its first part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    /// The same of the last bytes before the mark, if `body` does not cover them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tail: Option<String>,
+    /// Time of the last modification in nanoseconds since the Unix epoch. Logs that came later were modified later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    modified: Option<u64>,
     /// Whether the mark lies within the last line, which was unfinished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unfinished: bool,
@@ -83,9 +96,27 @@ impl FileMark {
             created: created(metadata),
             head: blake3::hash(head).to_hex().to_string(),
             head_bytes: head.len() as u64,
+            body: None,
+            tail: None,
+            modified: None,
             unfinished: false,
             older: Older::default(),
         }
+    }
+
+    /// The same mark of a log that was read, with a digest of what was read up to the mark.
+    #[must_use]
+    pub(crate) fn read(self, digest: Option<&Digest>, metadata: &Metadata) -> Self {
+        let (body, tail) = digest.map(|digest| (digest.body.clone(), digest.tail.clone())).unzip();
+        Self { body, tail: tail.flatten(), modified: nanoseconds(metadata.modified().ok()), ..self }
+    }
+
+    /// The log of a stored mark, if it is known when it was modified; to recognise those that came after it.
+    pub(crate) fn past_of(log: &str) -> Option<Past> {
+        let mark: Self = serde_json::from_str(log).ok()?;
+        let time = |nanoseconds: u64| UNIX_EPOCH.checked_add(Duration::from_nanos(nanoseconds));
+        let times = (Some(time(mark.modified?)?), mark.created.and_then(time));
+        Some(Past::lost(times))
     }
 
     /// Parses a mark up to `length`; `None` if it is not valid.
@@ -123,7 +154,15 @@ impl FileMark {
         let file = File::open(path).ok()?;
         file.metadata().ok().filter(fits)?;
         let head = head_of(&file, self.head_bytes).ok()?;
-        (head.len() as u64 == self.head_bytes && blake3::hash(&head).to_hex().as_str() == self.head).then_some(file)
+        let begins_so = head.len() as u64 == self.head_bytes && blake3::hash(&head).to_hex().as_str() == self.head;
+        (begins_so && self.is_read(&file, length)).then_some(file)
+    }
+
+    /// Whether a file has what was read up to the mark, as far as the mark tells.
+    fn is_read(&self, file: &File, length: u64) -> bool {
+        let Some(body) = &self.body else { return true };
+        let digest = Content::of(file, length).map(|mut content| content.digest(length));
+        digest.is_ok_and(|digest| digest.body == *body && digest.tail == self.tail)
     }
 }
 
@@ -138,8 +177,12 @@ impl FileMark {
 
 /// Time of a file's creation, in nanoseconds since the Unix epoch; `None` if the file system does not record it.
 fn created(metadata: &Metadata) -> Option<u64> {
-    let since = metadata.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    since.as_nanos().try_into().ok()
+    nanoseconds(metadata.created().ok())
+}
+
+/// Nanoseconds since the Unix epoch.
+fn nanoseconds(time: Option<SystemTime>) -> Option<u64> {
+    time?.duration_since(UNIX_EPOCH).ok()?.as_nanos().try_into().ok()
 }
 
 /// Number of bytes at the start that a mark up to `length` covers.
@@ -213,7 +256,7 @@ fn find_once(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     }
     // Accepts only copies that are named like a rotation of the log.
     let mut copies = beside;
-    copies.retain(|(sibling, _)| suffix_of(sibling, path).is_some());
+    copies.retain(|(sibling, _)| rotation_of(sibling, path).is_some());
     copies.sort_by_key(|(_, metadata)| std::cmp::Reverse(metadata.modified().ok()));
     let copy = copies
         .into_iter()

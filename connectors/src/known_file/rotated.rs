@@ -10,30 +10,85 @@ use super::{LISTINGS, beside, identities, pause, target};
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
 
-/// The part of a file's name after the log's name, or after that of the file which a link at the log's path names.
-pub(crate) fn suffix_of<'a>(sibling: &'a Path, path: &Path) -> Option<&'a [u8]> {
-    let sibling = sibling.file_name()?.as_encoded_bytes();
-    let after = |path: &Path| sibling.strip_prefix(path.file_name().unwrap_or_default().as_encoded_bytes());
-    after(path).or_else(|| after(&target(path)?))
+/// Endings of packed files, which come after all else.
+const PACKED: [&[u8]; 8] = [b".gz", b".zst", b".xz", b".bz2", b".lz4", b".zip", b".Z", b".7z"];
+/// Number of digits of a date, which needs no separator: `turns20260102.jsonl`.
+const DATE: usize = 6;
+
+/// What the name of a file that was rotated from a log tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rotation {
+    /// It has a number or a date.
+    Numbered,
+    /// It has none.
+    Unnumbered,
+    /// It has a number, but another log may be named so: `turns1.jsonl`.
+    Unclear,
 }
 
-/// Number of bytes of the log's name that `sibling` carries, if it has the name of a rotation: `answers.jsonl.1`,
-/// `answers.jsonl-20260102.gz`, or, with the number before the extension, `answers.1.jsonl` and
-/// `answers-20260102.jsonl`.
+/// How a file's name was made from a log's name; `None` if it was not.
+///
+/// The number or date is behind the name (`turns.jsonl.1`, `turns.jsonl-20260102.gz`), before the extension
+/// (`turns.1.jsonl`, `turns-2026-01-02T03-04-05.000.jsonl`) or before the name (`20260102-turns.jsonl`).
+fn made_from(sibling: &[u8], log: &[u8]) -> Option<Rotation> {
+    if let Some(behind) = sibling.strip_prefix(log) {
+        let has_number = unpacked(behind).iter().any(u8::is_ascii_digit);
+        return Some(if has_number { Rotation::Numbered } else { Rotation::Unnumbered });
+    }
+    let name = unpacked(sibling);
+    let is_separator = |byte: &u8| b".-_@".contains(byte);
+    if let Some(before) = name.strip_suffix(log) {
+        let is_rotation = is_number(before) && before.last().is_some_and(is_separator);
+        return is_rotation.then_some(Rotation::Numbered);
+    }
+    let dot = log.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0)?;
+    let (stem, extension) = log.split_at(dot);
+    let middle = name.strip_prefix(stem)?.strip_suffix(extension)?;
+    if !is_number(middle) {
+        return None;
+    }
+    let digits = middle.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let is_clear = digits >= DATE || middle.first().is_some_and(|first| is_separator(first) || b" (".contains(first));
+    Some(if is_clear { Rotation::Numbered } else { Rotation::Unclear })
+}
+
+/// A name without the ending of a packed file.
+fn unpacked(name: &[u8]) -> &[u8] {
+    PACKED.iter().find_map(|ending| name.strip_suffix(*ending)).unwrap_or(name)
+}
+
+/// Whether this is a number, a date or a time.
+fn is_number(part: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_digit() || b".-_:TZ@+ ()".contains(byte);
+    part.iter().all(fits) && part.iter().any(u8::is_ascii_digit)
+}
+
+/// How a file's name was made from the log's name, or from that of the file which a link at the log's path names.
+pub(super) fn rotation_of(sibling: &Path, path: &Path) -> Option<Rotation> {
+    let name = sibling.file_name()?.as_encoded_bytes();
+    let of = |path: &Path| made_from(name, path.file_name().unwrap_or_default().as_encoded_bytes());
+    of(path).or_else(|| of(&target(path)?))
+}
+
+/// Number of bytes of the log's name that `sibling` carries, if it has the name of a rotation.
 fn carries(sibling: &OsStr, log: &OsStr) -> Option<usize> {
     let (sibling, log) = (sibling.as_encoded_bytes(), log.as_encoded_bytes());
     if sibling == log {
         return Some(usize::MAX);
     }
-    if sibling.starts_with(log) {
-        return Some(log.len());
-    }
-    let dot = log.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0)?;
-    let (stem, extension) = log.split_at(dot);
-    let middle = sibling.strip_prefix(stem)?.strip_suffix(extension)?;
-    let is_number = |byte: &u8| byte.is_ascii_digit() || b".-_:TZ".contains(byte);
-    let is_rotation = middle.iter().all(is_number) && middle.iter().any(u8::is_ascii_digit);
-    (is_rotation && b".-_".contains(middle.first()?)).then_some(log.len())
+    made_from(sibling, log).filter(|made| *made != Rotation::Unclear).map(|_| log.len())
+}
+
+/// Whether a file is one of the `others`, or is more likely rotated from one of them than from `path`.
+pub(super) fn is_anothers(sibling: &Path, path: &Path, others: &[PathBuf]) -> bool {
+    let Some(name) = sibling.file_name() else { return false };
+    let real = |path: &Path| directory_of(path).canonicalize().ok();
+    let here = real(sibling);
+    let ours = carries(name, path.file_name().unwrap_or_default());
+    others.iter().filter(|other| real(other) == here && other.file_name() != path.file_name()).any(|other| {
+        let theirs = other.file_name().and_then(|other| carries(name, other));
+        theirs.is_some_and(|theirs| ours.is_none_or(|ours| theirs > ours))
+    })
 }
 
 /// All regular files beside the log that carry its name, except those that match the name of one of the `others` (other

@@ -1,6 +1,6 @@
 //! Tests of finding files again.
 
-use super::rotated::rotated;
+use super::rotated::{Rotation, rotated, rotation_of};
 use super::*;
 
 fn mark_of(path: &Path) -> (FileMark, u64) {
@@ -116,7 +116,7 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     write("other.1", 43, "{9}");
     fs::create_dir(at("t.jsonl.7")).unwrap();
     let past = Past::of(&File::open(at("t.jsonl.3")).unwrap(), fs::read(at("t.jsonl.3")).unwrap()).unwrap();
-    let Between { logs, unclear } = between(&at("t.jsonl"), &past);
+    let Between { logs, unclear } = between(&at("t.jsonl"), &past, &[]);
     let logs: Vec<_> = logs.into_iter().map(|(path, _)| path).collect();
     assert_eq!(logs, [at("t.jsonl-20260102"), at("t.jsonl.1")]);
     let unclear: Vec<_> = unclear.into_iter().map(|(path, _)| path).collect();
@@ -126,7 +126,7 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     let past = Past::of(&File::open(at("t.jsonl.1")).unwrap(), fs::read(at("t.jsonl.1")).unwrap()).unwrap();
     fs::remove_file(at("t.jsonl.copy9")).unwrap();
     for _ in 0..2 {
-        let Between { logs, unclear } = between(&at("t.jsonl"), &past);
+        let Between { logs, unclear } = between(&at("t.jsonl"), &past, &[]);
         assert_eq!((logs.len(), unclear.len()), (0, 2), "{unclear:?}");
         let _ = fs::remove_file(at("t.jsonl"));
     }
@@ -155,4 +155,19 @@ fn what_carries_the_name_of_a_log_is_its_own_unless_it_is_anothers() {
     assert_eq!(names("a.jsonl.live", &written), ["a.jsonl.live.1"]);
     assert_eq!(names("a.2.jsonl", &written), ["a.2.3.jsonl", "a.2.jsonl.1"]);
     assert!(rotated(&directory.path().join("none/a.jsonl"), &[]).is_err());
+}
+
+#[test]
+fn names_of_rotated_logs() {
+    let told = |name: &str| rotation_of(Path::new(name), Path::new("turns.jsonl"));
+    for name in ["turns.jsonl.1", "turns.1.jsonl", "turns_1.jsonl.gz", "turns-20260101.jsonl.zst", "turns.jsonl.1.gz"] {
+        assert_eq!(told(name), Some(Rotation::Numbered), "{name}");
+    }
+    for name in ["turns.jsonl.old", "turns.jsonl~", "turns.jsonl.7z", "turns.jsonl.gz"] {
+        assert_eq!(told(name), Some(Rotation::Unnumbered), "{name}");
+    }
+    for name in ["turns.json", "turns.old.jsonl", "turns-eu.jsonl", "returns.jsonl", "1turns.jsonl", "turns..jsonl"] {
+        assert_eq!(told(name), None, "{name}");
+    }
+    assert_eq!(told("turns1.jsonl"), Some(Rotation::Unclear));
 }

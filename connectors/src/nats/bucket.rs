@@ -126,6 +126,7 @@ impl CorpusSource for NatsBucket {
             retry,
             fields,
             known: HashSet::new(),
+            prefixes: Vec::new(),
             last: None,
             is_ready: false,
             bad: HashMap::new(),
@@ -150,6 +151,8 @@ struct Following {
     fields: Fields,
     /// The ids of the documents that were sent.
     known: HashSet<Arc<str>>,
+    /// The beginnings of the subjects of keys: that of the bucket, and those of the buckets that it mirrors or collects.
+    prefixes: Vec<String>,
     /// The bucket's identity, and the number of the last message that was read.
     last: Option<(String, u64)>,
     is_ready: bool,
@@ -173,6 +176,9 @@ impl Following {
             let opened = open(&connection, &name).await?;
             Ok((connection, opened))
         })?;
+        let origins = opened.origins.iter().filter_map(|origin| origin.strip_prefix("KV_"));
+        let names = std::iter::once(config.bucket.as_str()).chain(origins);
+        self.prefixes = names.map(|name| format!("$KV.{name}.")).collect();
         let resumes = self
             .last
             .as_ref()
@@ -180,7 +186,7 @@ impl Following {
         let mut reader = match resumes {
             Some((_, last)) if self.is_ready => {
                 let first = First::After(*last);
-                Reader::new(connection.clone(), opened.stream.clone(), Some(self.subject()), None, first)
+                Reader::new(connection.clone(), opened.stream.clone(), self.subject(), None, first)
             }
             _ => self.read_all(&connection, &opened)?,
         };
@@ -228,16 +234,17 @@ impl Following {
         }
     }
 
-    /// The subjects of all keys.
-    fn subject(&self) -> String {
-        format!("$KV.{}.>", self.source.config.bucket)
+    /// The subjects of all keys; `None` for all of the stream, which has those of several buckets.
+    fn subject(&self) -> Option<String> {
+        let [only] = &self.prefixes[..] else { return None };
+        Some(format!("{only}>"))
     }
 
     /// Reads the last value of each key, and deletes the documents whose keys are gone. Returns the reader, which reads
     /// what comes later.
     fn read_all(&mut self, connection: &Connection, opened: &super::reader::Opened) -> Result<Reader, ConnectorError> {
         let mut reader =
-            Reader::new(connection.clone(), opened.stream.clone(), Some(self.subject()), None, First::LastOfEach);
+            Reader::new(connection.clone(), opened.stream.clone(), self.subject(), None, First::LastOfEach);
         self.wait(reader.begin())?;
         let mut gone = self.known.clone();
         let mut last = opened.last;
@@ -268,8 +275,8 @@ impl Following {
 
     /// Sends a change. Returns the id if its document exists afterwards.
     fn change(&mut self, message: &Message) -> Result<Option<Arc<str>>, ConnectorError> {
-        let prefix = format!("$KV.{}.", self.source.config.bucket);
-        let Some(key) = message.subject.strip_prefix(&*prefix) else { return Ok(None) };
+        let key = self.prefixes.iter().find_map(|prefix| message.subject.strip_prefix(&**prefix));
+        let Some(key) = key else { return Ok(None) };
         let id: Arc<str> = key.into();
         let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
         let is_deleted = header("KV-Operation").is_some_and(|operation| matches!(operation.as_str(), "DEL" | "PURGE"))

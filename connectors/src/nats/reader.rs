@@ -92,6 +92,9 @@ pub(super) struct Opened {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) is_work_queue: bool,
+    /// The streams whose messages it has, if it is a mirror of one or collects those of several. Their messages keep their
+    /// subjects.
+    pub(super) origins: Vec<String>,
 }
 
 /// Whether the server says that there is no such consumer.
@@ -114,6 +117,10 @@ pub(super) async fn open(connection: &Connection, name: &str) -> Result<Opened, 
         first: info.state.first_sequence,
         last: info.state.last_sequence,
         is_work_queue: info.config.retention == RetentionPolicy::WorkQueue,
+        origins: {
+            let sources = info.config.sources.iter().flatten();
+            info.config.mirror.iter().chain(sources).map(|origin| origin.name.clone()).collect()
+        },
         stream,
     })
 }

@@ -418,3 +418,34 @@ fn messages_of_a_stream_are_read_by_other_clients_too() {
     });
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&body).unwrap()["answer"], "Seven years.");
 }
+
+/// Why it exists: the keys of a mirror have the subjects of the bucket that it mirrors, so none of them was read.
+#[test]
+fn a_bucket_that_mirrors_or_collects_others_is_read() {
+    let Some(server) = Server::start(NATS) else { return };
+    let client = client(server.port);
+    let origin =
+        |name: &str| async_nats::jetstream::stream::Source { name: format!("KV_{name}"), ..Default::default() };
+    let put = |store: &kv::Store, key: &str, text: &str| {
+        let document = format!("{{\"text\": {text:?}}}");
+        runtime().block_on(store.put(key, document.into())).unwrap();
+    };
+    let stores = ["one", "two"].map(|name| runtime().block_on(bucket_in(&client, name, Duration::ZERO)));
+    put(&stores[0], "a", "first");
+    put(&stores[1], "b", "second");
+    for config in [
+        Config { name: "KV_mirror".to_owned(), mirror: Some(origin("one")), ..Config::default() },
+        Config { name: "KV_all".to_owned(), sources: Some(vec![origin("one"), origin("two")]), ..Config::default() },
+    ] {
+        let config = Config { max_messages_per_subject: 1, allow_direct: true, ..config };
+        runtime().block_on(client.create_stream(config)).unwrap();
+    }
+    let mirror = Corpus::run(bucket(server.port, "mirror"), Mode::Follow);
+    mirror.until(&["a=first"]);
+    put(&stores[0], "c", "later");
+    mirror.until(&["c=later"]);
+    mirror.end(true).unwrap_err();
+    let all = Corpus::run(bucket(server.port, "all"), Mode::Follow);
+    all.until(&["a=first", "b=second", "c=later"]);
+    all.end(true).unwrap_err();
+}

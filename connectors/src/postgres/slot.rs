@@ -51,6 +51,7 @@ impl Slot {
             is_published = true;
         }
         self.check_kinds(calls)?;
+        self.tell_narrow(calls)?;
         let published = "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = $1::text";
         let rows = calls.get(client.query(published, &[&self.publication]))?;
         let published: BTreeSet<Table> =
@@ -109,6 +110,30 @@ impl Slot {
                     "the table {without} has no replica identity, so its updates and deletes would fail once they are \
                      published: give it a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL"
                 )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Warns of a publication that leaves out rows or columns of a table: what it leaves out is never seen.
+    fn tell_narrow(&self, calls: &Calls<'_>) -> Result<(), ConnectorError> {
+        // Both exist from PostgreSQL 15 on.
+        let query = "SELECT p.schemaname::text, p.tablename::text, to_jsonb(p) ->> 'rowfilter', \
+                     coalesce(jsonb_array_length(to_jsonb(p) -> 'attnames'), 1000000) < (SELECT count(*) \
+                     FROM pg_attribute WHERE attrelid = format('%I.%I', p.schemaname, p.tablename)::regclass \
+                     AND attnum > 0 AND NOT attisdropped AND attgenerated = '') \
+                     FROM pg_publication_tables p WHERE p.pubname = $1::text";
+        for row in calls.get(calls.client().query(query, &[&self.publication]))? {
+            let table = Table { schema: row.get(0), name: row.get(1) };
+            if !self.tables.contains(&table) {
+                continue;
+            }
+            let publication = self.publication.as_str();
+            if let Some(filter) = row.get::<_, Option<String>>(2) {
+                tracing::warn!(publication, %table, filter, "the publication leaves out rows of the table; they are not read");
+            }
+            if row.get(3) {
+                tracing::warn!(publication, %table, "the publication leaves out columns of the table; they are not read");
             }
         }
         Ok(())

@@ -8,6 +8,15 @@ pub enum ReadError {
     /// The operating system could not read the file.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
+    /// A link leads out of the directory.
+    #[error("a link leads out of the directory; `links: Anywhere` follows it")]
+    Outside,
+    /// A link leads to a hidden file, such as `.env`.
+    #[error("a link leads to a hidden file; `links: Anywhere` follows it")]
+    Hidden,
+    /// A file of the operating system, such as one in `/proc`.
+    #[error("this is a file of the operating system, and no document")]
+    OfTheSystem,
     /// Larger than the limit.
     #[error("larger than {limit} bytes")]
     TooLarge {
@@ -88,6 +97,17 @@ pub enum ReadError {
     /// The PDF cannot be opened without its password.
     #[error("the PDF is encrypted")]
     PdfEncrypted,
+    /// The process that read the file ended, took too long, or answered wrongly.
+    #[error("the reader of {format} files ended: {reason}")]
+    Ended {
+        /// The format's name.
+        format: &'static str,
+        /// What happened.
+        reason: String,
+    },
+    /// What a reader in another process has told about the file.
+    #[error("{0}")]
+    Told(String),
     /// A reader panicked.
     #[error("cannot be read: the reader {0}")]
     Panicked(#[from] Panicked),

@@ -13,6 +13,7 @@ use turnflow_engine::connector::{CorpusOutput, Stopped};
 use turnflow_engine::document::{ContentHash, Document, Markup};
 use turnflow_engine::keyed::{Table, TwoKeys, secret_key};
 use turnflow_engine::metadata::Metadata;
+use turnflow_engine::odd_json;
 use turnflow_engine::panics::{Panicked, caught};
 
 use crate::lines::{Line, LineReader};
@@ -83,11 +84,25 @@ impl RowError {
     }
 }
 
-/// Parses one line. Fields other than the three are metadata. Also returns the names of those that are too large and left
-/// out.
-pub fn parse(line: &[u8], fields: &Fields) -> Result<(Document, Vec<String>), RowError> {
+/// What a row has that is not in its document as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// The fields that are too large and left out.
+    pub large: Vec<String>,
+    /// The fields with values that JSON cannot hold (see [`odd_json`]).
+    pub odd: Vec<String>,
+}
+
+/// Parses one line. Fields other than the three are metadata.
+///
+/// # Errors
+///
+/// The line is not JSON, or a field is missing or has a wrong type.
+pub fn parse(line: &[u8], fields: &Fields) -> Result<(Document, Left), RowError> {
     let line = std::str::from_utf8(line).map_err(|error| RowError::Utf8(error.valid_up_to()))?;
-    of_row(serde_json::from_str(line)?, fields)
+    let (row, odd) = odd_json::read(line)?;
+    let (document, large) = of_row(row, fields)?;
+    Ok((document, Left { large, odd }))
 }
 
 /// The document in a row. Also returns the names of the fields that are too large and left out.
@@ -210,6 +225,8 @@ pub(crate) struct Rows {
     told: HashSet<ContentHash>,
     /// Fields that were left out of some row because they are too large.
     large: HashSet<String>,
+    /// Number of rows with values that JSON cannot hold, each time they were read.
+    odd: u64,
 }
 
 /// Maximum number of such fields that are told.
@@ -227,7 +244,7 @@ fn content(key: &[u8; 32], row: &Document) -> [u8; 8] {
 impl Default for Rows {
     fn default() -> Self {
         let (known, told, large) = (Box::default(), HashSet::new(), HashSet::new());
-        Self { known, key: secret_key(), reading: 0, told, large }
+        Self { known, key: secret_key(), reading: 0, told, large, odd: 0 }
     }
 }
 
@@ -263,7 +280,7 @@ impl Rows {
                         if finished { continue } else { break }
                     }
                     let row = caught(|| parse(line, how.fields)).map_err(RowError::from).flatten();
-                    (line, row.map(|(row, large)| (self.without_large(row, large, how), hash)))
+                    (line, row.map(|(row, left)| (self.tell_left(row, left, how), hash)))
                 }
             };
             match row.and_then(|(row, line)| self.found(row, line, how)) {
@@ -303,9 +320,21 @@ impl Rows {
         Ok(outcome)
     }
 
-    /// Tells once about each field that is too large.
-    fn without_large(&mut self, row: Document, large: Vec<String>, how: &Reading<'_>) -> Document {
-        for field in large {
+    /// Tells once about each field that is too large, and about rows with values that JSON cannot hold.
+    fn tell_left(&mut self, row: Document, left: Left, how: &Reading<'_>) -> Document {
+        if !left.odd.is_empty() {
+            self.odd += 1;
+            if self.odd.is_power_of_two() {
+                tracing::warn!(
+                    file = how.file,
+                    row = &*row.id,
+                    fields = left.odd.join(", "),
+                    rows = self.odd,
+                    "a row has values that JSON cannot hold; they were left out"
+                );
+            }
+        }
+        for field in left.large {
             if self.large.len() < MOST_LARGE && self.large.insert(field.clone()) {
                 tracing::warn!(
                     file = how.file,
@@ -384,10 +413,23 @@ mod tests {
             br#"{"_id": "a", "text": "x", "lang": "en", "n": null, "metadata": {"groups": ["g"], "lang": "de"}}"#;
         let (document, large) = parse(line, &Fields::default()).unwrap();
         let expected = serde_json::json!({"lang": "en", "groups": ["g"]});
-        assert_eq!((Value::Object(document.metadata.to_json()), large), (expected, vec![]));
+        assert_eq!((Value::Object(document.metadata.to_json()), large), (expected, Left::default()));
         let line = format!(r#"{{"_id": "a", "text": "x", "vector": {:?}}}"#, vec![0.5; 4000]);
         let (document, large) = parse(line.as_bytes(), &Fields::default()).unwrap();
-        assert!(document.metadata.is_empty() && large == ["vector"]);
+        assert!(document.metadata.is_empty() && large.large == ["vector"]);
+    }
+
+    #[test]
+    fn an_odd_value_costs_its_field_and_not_the_row() {
+        let deep = format!(r#""x":{}{}"#, "[".repeat(130), "]".repeat(130));
+        for (odd, field) in
+            [(r#""by":"Ann \ud83d""#, "by"), (r#""price":1e400"#, "price"), (r#""price":NaN"#, "price"), (&deep, "x")]
+        {
+            let line = format!(r#"{{"_id":"a","text":"The ferry.","lang":"en",{odd}}}"#);
+            let (document, left) = parse(line.as_bytes(), &Fields::default()).unwrap();
+            assert_eq!((&*document.text, document.metadata.values("lang").len()), ("The ferry.", 1));
+            assert_eq!(left.odd, [field]);
+        }
     }
 
     #[test]

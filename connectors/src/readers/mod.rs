@@ -3,6 +3,8 @@
 //! [`Format`] lists the readable formats, by file extension; [`Format::read`] builds the document. Rows of a `.jsonl`
 //! file are many documents and are read by [`jsonl`]; `columnar` reads Parquet and Arrow files as such rows.
 //!
+//! [`worker`] reads files in child processes, which a hostile file may end.
+//!
 //! The formats that are archives share `archive` (unpacks with a limit), `xml`, `package` (what office files have in
 //! common), `markup` (writes Markdown) and `fields` (collects metadata).
 
@@ -38,6 +40,8 @@ pub mod pptx;
 #[cfg(all(test, feature = "office"))]
 mod programs;
 pub mod text;
+#[cfg(unix)]
+pub mod worker;
 #[cfg(feature = "office")]
 pub mod xlsx;
 #[cfg(any(feature = "office", feature = "web"))]
@@ -50,7 +54,7 @@ use std::sync::Arc;
 
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::metadata::Metadata;
-use turnflow_engine::panics::caught;
+use turnflow_engine::panics::{Panicked, caught};
 
 pub use self::error::ReadError;
 
@@ -205,9 +209,49 @@ impl Format {
         }
     }
 
-    /// Builds the document. A `.jsonl` file that is read as a whole is plain text. If the reader panics on a file, the
-    /// file is unreadable, and its source continues.
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Markdown => "Markdown",
+            Self::Text => "text",
+            Self::Html => "HTML",
+            Self::Pdf => "PDF",
+            Self::Docx => "DOCX",
+            Self::Pptx => "PPTX",
+            Self::Xlsx => "XLSX",
+            Self::Csv => "CSV",
+            Self::Tsv => "TSV",
+            Self::Epub => "EPUB",
+            Self::Eml => "EML",
+            Self::JsonLines => "JSON Lines",
+            Self::Parquet => "Parquet",
+            Self::Arrow => "Arrow",
+        }
+    }
+
+    /// Builds the document, in a child process if this program has them (see [`worker`]). A `.jsonl` file that is read as
+    /// a whole is plain text. If the reader panics on a file, or ends, the file is unreadable, and its source continues.
+    ///
+    /// # Errors
+    ///
+    /// The file is no document.
     pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        #[cfg(unix)]
+        if let Some(read) = worker::read(self, &id, bytes) {
+            return read;
+        }
+        match self {
+            Self::Pdf => on_large_stack(|| self.read_here(id.clone(), bytes)),
+            _ => self.read_here(id, bytes),
+        }
+    }
+
+    /// Builds the document in this process, on this thread.
+    ///
+    /// # Errors
+    ///
+    /// The file is no document.
+    pub fn read_here(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
         guarded(|| {
             let content = match self {
                 Self::Markdown => markdown::read(&decode(bytes)?),
@@ -250,6 +294,20 @@ impl Format {
 
 #[cfg(not(feature = "parquet"))]
 const NO_COLUMNS: ReadError = ReadError::NotBuilt { format: "Parquet and Arrow files", feature: "parquet" };
+
+/// Size of a large stack, in bytes. Only what is used of it takes memory.
+const STACK: usize = 256 << 20;
+
+/// Calls a reader that may recurse deeply, on a thread with a large stack.
+fn on_large_stack<T: Send>(read: impl Fn() -> Result<T, ReadError> + Sync) -> Result<T, ReadError> {
+    std::thread::scope(|scope| {
+        match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, &read) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| Err(Panicked::of(&*panic).into())),
+            // There is no room for another thread.
+            Err(_) => read(),
+        }
+    })
+}
 
 fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
     caught(read)?

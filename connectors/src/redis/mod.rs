@@ -1,8 +1,9 @@
 //! Redis streams: turns from a stream ([`turns`]) and answers into one ([`sink`]).
 //!
-//! This file has what both share: the fields of the server, and the connection.
+//! `stream` identifies a stream. This file has what both share: the fields of the server, and the connection.
 
 pub mod sink;
+mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod turns;

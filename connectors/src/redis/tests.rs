@@ -144,6 +144,68 @@ fn a_stream_that_was_made_again_is_read_from_its_beginning() {
     running.wait();
 }
 
+/// Why it exists: a stream that was made again was taken for the one that was read, and entries up to that id were lost.
+#[test]
+fn a_stream_that_was_made_again_with_the_same_ids_is_another_stream() {
+    let Some(server) = Server::start(REDIS) else { return };
+    let mut client = client(server.port);
+    let add = |client: &mut Connection, id: &str, text: &str| {
+        client.xadd::<_, _, _, _, ()>("t", id, &[("record", turn(text))]).unwrap();
+    };
+    let again: [&[&str]; 4] = [&["5-0", "10-0", "20-0"], &["10-0", "15-0"], &["12-0", "15-0"], &["1-0", "30-0"]];
+    for ids in again {
+        client.del::<_, ()>("t").unwrap();
+        ["10-0", "11-0", "20-0"].iter().for_each(|id| add(&mut client, id, "old"));
+        let (read, _) = Turns::run(turns(server.port, "t", ""), Mode::Once).all();
+        let place = read[2].place.clone().unwrap();
+        // The same stream goes on.
+        let (read, _) = Turns::resume(turns(server.port, "t", ""), Mode::Once, Some(place.clone())).all();
+        assert_eq!(read.len(), 0);
+        client.del::<_, ()>("t").unwrap();
+        ids.iter().for_each(|id| add(&mut client, id, "new"));
+        let (read, _) = Turns::resume(turns(server.port, "t", ""), Mode::Once, Some(place.clone())).all();
+        assert_eq!(read.len(), ids.len(), "{ids:?}");
+        assert!(read.iter().all(|turn| turn.place.as_ref().unwrap().generation == 1), "{ids:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_made_again_while_it_is_read_is_read_from_its_beginning() {
+    let Some(server) = Server::start(REDIS) else { return };
+    let mut client = client(server.port);
+    let add = |client: &mut Connection, id: &str, text: &str| {
+        client.xadd::<_, _, _, _, ()>("t", id, &[("record", turn(text))]).unwrap();
+    };
+    add(&mut client, "100-0", "old");
+    let running = Turns::run(turns(server.port, "t", ""), Mode::Follow);
+    assert_eq!(running.text(), "old");
+    client.del::<_, ()>("t").unwrap();
+    add(&mut client, "7-0", "new");
+    assert_eq!(running.text(), "new");
+    running.end(true).unwrap_err();
+}
+
+/// A trimmed stream, and one from which the entry that was read last was deleted, are the same streams.
+#[test]
+fn a_stream_from_which_entries_were_removed_goes_on() {
+    let Some(server) = Server::start(REDIS) else { return };
+    let mut client = client(server.port);
+    for ids in [&["20-0"][..], &["10-0", "20-0"], &["10-0"]] {
+        client.del::<_, ()>("t").unwrap();
+        for id in ["10-0", "11-0", "20-0", "21-0"] {
+            client.xadd::<_, _, _, _, ()>("t", id, &[("record", turn(id))]).unwrap();
+        }
+        let (read, _) = Turns::run(turns(server.port, "t", ""), Mode::Once).all();
+        let place = read[2].place.clone().unwrap();
+        client.xdel::<_, _, ()>("t", ids).unwrap();
+        let (read, _) = Turns::resume(turns(server.port, "t", ""), Mode::Once, Some(place.clone())).all();
+        assert_eq!(read.len(), 1, "{ids:?}");
+        redis::cmd("XTRIM").arg("t").arg("MAXLEN").arg(1).exec(&mut client).unwrap();
+        let (read, _) = Turns::resume(turns(server.port, "t", ""), Mode::Once, Some(place)).all();
+        assert_eq!((read.len(), &*read[0].record.text), (1, "21-0"), "{ids:?}");
+    }
+}
+
 #[test]
 fn covered_entries_are_removed_if_the_pipeline_says_so() {
     let Some(server) = Server::start(REDIS) else { return };

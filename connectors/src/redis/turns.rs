@@ -10,8 +10,9 @@
 //! Entries are read in the order of their ids. turnflow keeps in its own checkpoint how far it has answered, so it needs no
 //! consumer group: a restart resumes there, and an answer is in a file sink exactly once however often the process is
 //! killed. With `trim: true`, entries are removed when a checkpoint covers their answers. A server that has lost its last
-//! entries goes on with later ones. A stream whose last id is before all that were read was made again, and is read from
-//! its beginning.
+//! entries goes on with later ones. A stream that was deleted and made again is read from its beginning: it has other
+//! entries under the ids that were read. A warning counts the entries that were removed before they were read (from
+//! Redis 7 on).
 //!
 //! An entry that is not a turn becomes a dead letter `STREAM@ID`; so does one of more than a mebibyte.
 //!
@@ -24,7 +25,7 @@
 //! # assert!(config.trim);
 //! ```
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Connection, Value, cmd};
 use serde::Deserialize;
@@ -33,6 +34,7 @@ use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceCo
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
 use turnflow_engine::spec::from_tree;
 
+use super::stream::{Info, Mark, Standing};
 use super::{Server, check_url, shown};
 use crate::remote::{Retry, may_pass, passing};
 use crate::secret::Secret;
@@ -41,6 +43,8 @@ use crate::secret::Secret;
 const PAGE: usize = 64;
 /// How long a request waits for entries.
 const BLOCK: Duration = Duration::from_millis(200);
+/// How often an idle stream is looked at: it may have been made again.
+const LOOK: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Maximum size of an entry, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// Bits of an offset for the second part of an entry's id, which counts the entries of a millisecond.
@@ -107,14 +111,14 @@ pub struct RedisTurns {
 }
 
 /// An entry's id as an offset. `None` if it is too large.
-fn offset_of(id: &str) -> Option<u64> {
+pub(super) fn offset_of(id: &str) -> Option<u64> {
     let (ms, number) = id.split_once('-')?;
     let (ms, number): (u64, u64) = (ms.parse().ok()?, number.parse().ok()?);
     (ms < 1 << (u64::BITS - BITS) && number < 1 << BITS).then_some((ms << BITS) | number)
 }
 
 /// The id of an offset.
-fn id_of(offset: u64) -> String {
+pub(super) fn id_of(offset: u64) -> String {
     format!("{}-{}", offset >> BITS, offset & ((1 << BITS) - 1))
 }
 
@@ -123,7 +127,8 @@ impl TurnSource for RedisTurns {
         let server = format!("stream `{}` of {}", self.config.stream, shown(&self.config.url));
         let mut retry = Retry::new(server, mode, &self.context);
         let at = output.resume().cloned();
-        let mut following = Following { config: self.config, mode, output, at, cursor: String::new(), trimmed: 0 };
+        let mut following =
+            Following { config: self.config, mode, output, at, cursor: String::new(), trimmed: 0, unread: 0 };
         loop {
             match following.connected(&mut retry) {
                 Ok(()) => return Ok(()),
@@ -145,17 +150,21 @@ struct Following {
     cursor: String,
     /// Entries up to this offset are removed.
     trimmed: u64,
+    /// Number of entries that were removed before they were read, as a warning has told.
+    unread: u64,
 }
 
 impl Following {
     /// Reads over one connection, until everything is read or something fails.
     fn connected(&mut self, retry: &mut Retry) -> Result<(), ConnectorError> {
         let mut connection = self.config.server().connect()?;
-        let newest = last_id(&mut connection, &self.config.stream)?.as_deref().and_then(offset_of);
-        let mut at = self.begin(newest);
+        let info = Info::of(&mut connection, &self.config.stream)?;
+        let newest = info.as_ref().map(|info| info.newest);
+        let mut at = self.begin(&mut connection, info.as_ref())?;
         if self.cursor.is_empty() {
             self.cursor = id_of(at.end);
         }
+        let mut looked = Instant::now();
         retry.worked();
         loop {
             if self.output.stop().is_set() {
@@ -179,6 +188,16 @@ impl Following {
             retry.worked();
             let entries = entries(reply);
             let is_any = !entries.is_empty();
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                let info = Info::of(&mut connection, &self.config.stream)?;
+                at = self.begin(&mut connection, info.as_ref())?;
+                if self.cursor.is_empty() {
+                    // Another stream.
+                    self.cursor = id_of(at.end);
+                    continue;
+                }
+            }
             for entry in entries {
                 self.take(&entry, &mut at)?;
             }
@@ -195,39 +214,56 @@ impl Following {
         }
     }
 
-    /// The offset after which to read. `newest` is the last id of the stream.
-    fn begin(&mut self, newest: Option<u64>) -> SourceOffset {
+    /// The offset after which to read.
+    fn begin(&mut self, connection: &mut Connection, info: Option<&Info>) -> Result<SourceOffset, ConnectorError> {
         let stream = self.config.stream.as_str();
-        // A stream has no identity: what is known of it is the last id that it had at first.
         let fresh = |generation| {
-            let log = format!("{stream}@{}", newest.unwrap_or_default()).into();
+            let log = Mark::new(stream, info).to_log().into();
             SourceOffset { log, generation, ..SourceOffset::default() }
         };
-        let at = match self.at.take() {
+        let at = match self.at.clone() {
             None => {
                 let at = fresh(0);
                 self.output.begins(at.clone());
                 at
             }
             Some(at) => {
-                let first = at.log.rsplit_once('@').filter(|(name, _)| *name == stream);
-                let first = first.and_then(|(_, first)| first.parse::<u64>().ok());
-                match (first, newest) {
-                    (Some(first), Some(newest)) if newest < at.end && newest >= first => {
-                        tracing::warn!(stream, "the server has lost entries that were answered; reading later ones");
+                let mark = Mark::parse(&at.log, stream);
+                let standing = match (&mark, info) {
+                    (Some(mark), Some(info)) => mark.standing(connection, info, at.end)?,
+                    // It may come back.
+                    (Some(_), None) => Standing::Unknown,
+                    (None, _) => Standing::Another,
+                };
+                match (mark, info) {
+                    (Some(mark), info) if standing != Standing::Another => {
+                        if info.is_some_and(|info| info.newest < at.end) && self.cursor.is_empty() {
+                            tracing::warn!(
+                                stream,
+                                "the server has lost entries that were answered; reading later ones"
+                            );
+                        }
+                        let entries = info.map_or(0, |info| mark.unread(info, at.end, at.line));
+                        if entries > self.unread {
+                            tracing::warn!(
+                                stream,
+                                entries = entries - self.unread,
+                                "entries were removed from the stream before they were read"
+                            );
+                            self.unread = entries;
+                        }
                         at
                     }
-                    (Some(_), newest) if newest.is_none_or(|newest| newest >= at.end) => at,
                     _ => {
                         tracing::warn!(stream, "the stream was made again; reading it from its beginning");
-                        (self.trimmed, self.cursor) = (0, String::new());
+                        (self.trimmed, self.unread, self.cursor) = (0, 0, String::new());
                         fresh(at.generation + 1)
                     }
                 }
             }
         };
         self.at = Some(at.clone());
-        at
+        Ok(at)
     }
 
     /// Passes an entry on.
@@ -238,7 +274,10 @@ impl Following {
             self.output.dead_letter(&position, "the id is too large for an offset", b"");
             return Ok(());
         };
-        let next = SourceOffset { end, line: at.line + 1, ..at.clone() };
+        let mut mark = Mark::parse(&at.log, &self.config.stream).unwrap_or_default();
+        mark.read(end, entry);
+        let log = mark.to_log().into();
+        let next = SourceOffset { log, end, line: at.line + 1, ..at.clone() };
         match record(entry) {
             Ok(record) => self.output.line(&record, &position, Some(next.clone()))?,
             Err((reason, beginning)) => self.output.dead_letter(&position, &reason, &beginning),
@@ -269,12 +308,12 @@ impl Following {
 }
 
 /// An entry of a stream: its id, and its fields.
-struct Entry {
+pub(super) struct Entry {
     id: String,
-    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-fn bytes(value: Value) -> Vec<u8> {
+pub(super) fn bytes(value: Value) -> Vec<u8> {
     match value {
         Value::BulkString(bytes) => bytes,
         Value::SimpleString(text) => text.into_bytes(),
@@ -283,7 +322,7 @@ fn bytes(value: Value) -> Vec<u8> {
     }
 }
 
-fn items(value: Value) -> Vec<Value> {
+pub(super) fn items(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,
         Value::Map(pairs) => pairs.into_iter().flat_map(|(key, value)| [key, value]).collect(),
@@ -294,6 +333,11 @@ fn items(value: Value) -> Vec<Value> {
 /// The entries in the reply to `XREAD` of one stream: `[[NAME, [[ID, [FIELD, VALUE, …]], …]]]`.
 fn entries(reply: Value) -> Vec<Entry> {
     let stream = items(reply).into_iter().flat_map(items).nth(1);
+    stream.map(entries_of).unwrap_or_default()
+}
+
+/// The entries in a list of them.
+pub(super) fn entries_of(list: Value) -> Vec<Entry> {
     let entry = |entry: Value| {
         let mut parts = items(entry).into_iter();
         let id = String::from_utf8(bytes(parts.next()?)).ok()?;
@@ -304,18 +348,7 @@ fn entries(reply: Value) -> Vec<Entry> {
         }
         Some(Entry { id, fields })
     };
-    stream.map(items).unwrap_or_default().into_iter().filter_map(entry).collect()
-}
-
-/// The last id that the stream has given; `None` if there is no stream.
-fn last_id(connection: &mut Connection, stream: &str) -> Result<Option<String>, ConnectorError> {
-    let exists: bool = cmd("EXISTS").arg(stream).query(connection).map_err(passing)?;
-    if !exists {
-        return Ok(None);
-    }
-    let info: redis::streams::StreamInfoStreamReply =
-        cmd("XINFO").arg("STREAM").arg(stream).query(connection).map_err(passing)?;
-    Ok(Some(info.last_generated_id))
+    items(list).into_iter().filter_map(entry).collect()
 }
 
 /// The turn record of an entry, in JSON; or what is wrong with it, and its beginning.

@@ -11,8 +11,9 @@
 //! 410), or no longer listed, is deleted. A page that cannot be had for another reason stays as it is.
 //!
 //! `robots.txt` is obeyed: what it forbids is not read, and its `Crawl-delay` counts if it is longer than `delay_s`. Requests
-//! to a site follow one another. Only pages on the hosts of `sitemap` and `urls` are read, and a redirect must stay on its
-//! host. Pages, sitemaps and their number are bounded. Scripts are not run.
+//! to a site follow one another. Only pages of the sites of `sitemap`, `urls` and `sites` are read, also after a redirect: a
+//! site is a scheme, a host and a port. (A site with `http` may move to `https`, both on their usual ports.) Pages, sitemaps
+//! and their number are bounded. Scripts are not run.
 //!
 //! ```
 //! # use turnflow_connectors::web::WebConfig;
@@ -28,6 +29,7 @@ mod pages;
 mod robots;
 mod round;
 mod sitemap;
+mod sites;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -55,6 +57,10 @@ pub struct WebConfig {
     /// URLs of pages. Default: none.
     #[serde(default)]
     pub urls: Vec<String>,
+    /// Further sites whose pages are read if the sitemap lists them or a page redirects to them, as in
+    /// `https://docs.example.org:8443`. Default: none.
+    #[serde(default)]
+    pub sites: Vec<String>,
     /// Only pages of the sitemap whose URLs begin with this are read. Default: all.
     #[serde(default)]
     pub prefix: Option<String>,
@@ -143,6 +149,11 @@ impl CorpusSourceConfig for WebConfig {
                 check.error("wrong-value", "urls", problem);
             }
         }
+        for site in &self.sites {
+            if let Err(problem) = page(site) {
+                check.error("wrong-value", "sites", problem);
+            }
+        }
         let agent = &self.user_agent;
         if agent.is_empty() || !agent.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
             check.error("wrong-value", "user_agent", format!("`{agent}` is not a name that a request can have"));
@@ -156,9 +167,10 @@ impl CorpusSourceConfig for WebConfig {
             urls => format!("urls: {urls}, "),
         };
         let prefix = self.prefix.as_ref().map(|prefix| format!("prefix: {prefix:?}, ")).unwrap_or_default();
+        let sites = if self.sites.is_empty() { String::new() } else { format!("sites: {:?}, ", self.sites) };
         let Self { every_s, delay_s, trust_lastmod, keep, max_pages, max_bytes, .. } = self;
         format!(
-            "{from}{urls}{prefix}every_s: {every_s}, delay_s: {delay_s}, trust_lastmod: {trust_lastmod}, \
+            "{from}{urls}{sites}{prefix}every_s: {every_s}, delay_s: {delay_s}, trust_lastmod: {trust_lastmod}, \
              keep: {keep}, max_pages: {max_pages}, max_bytes: {max_bytes}"
         )
     }

@@ -9,6 +9,7 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput};
 
 use super::client::{Reply, Requests, Validators};
 use super::robots::Robots;
+use super::sites::Sites;
 use super::{WebConfig, page, sitemap};
 use crate::fetched::Fetched;
 use crate::kept_files::KeptFiles;
@@ -51,6 +52,9 @@ pub(super) struct Site<'a> {
     uncommitted: usize,
     /// Whether what is kept of pages that are gone has been removed.
     is_tidy: bool,
+    sites: Sites,
+    /// Whether a warning has told of pages of another site.
+    is_foreign_told: bool,
 }
 
 /// The pages of a round, by URL, with the `lastmod` of the sitemap.
@@ -74,6 +78,8 @@ impl<'a> Site<'a> {
             again: AGAIN,
             uncommitted: 0,
             is_tidy: false,
+            sites: Sites::of(config).map_err(lasting)?,
+            is_foreign_told: false,
         })
     }
 
@@ -95,11 +101,9 @@ impl<'a> Site<'a> {
                 Reply::Moved(target) => target,
                 reply => return Ok(reply),
             };
-            let is_same = target.host_str() == at.host_str()
-                && (target.port_or_known_default() == at.port_or_known_default() || target.scheme() != at.scheme());
-            let is_safe = target.scheme() == at.scheme() || target.scheme() == "https";
-            if !is_same || !is_safe {
-                return Ok(Reply::Failed(format!("{at} redirects to another site"), None));
+            if target.origin() != at.origin() && !self.sites.has(&target) {
+                let to = target.origin().ascii_serialization();
+                return Ok(Reply::Failed(format!("{at} redirects to another site, {to}; `sites` allows it"), None));
             }
             if let Some(robots) = robots.as_deref_mut()
                 && self.may_read(&target, robots)? != Some(true)
@@ -167,19 +171,14 @@ impl<'a> Site<'a> {
     /// The pages to read.
     fn pages(&mut self, robots: &mut Robots) -> Result<Pages, ConnectorError> {
         let mut pages: Pages = BTreeMap::new();
-        let mut hosts = BTreeSet::new();
         for url in &self.config.urls {
-            let url = page(url).map_err(lasting)?;
-            hosts.extend(url.host_str().map(str::to_owned));
-            pages.insert(url.into(), None);
+            pages.insert(page(url).map_err(lasting)?.into(), None);
         }
         let mut sitemaps: Vec<(Url, usize)> = Vec::new();
         if let Some(sitemap) = &self.config.sitemap {
-            let url = page(sitemap).map_err(lasting)?;
-            hosts.extend(url.host_str().map(str::to_owned));
-            sitemaps.push((url, LEVELS));
+            sitemaps.push((page(sitemap).map_err(lasting)?, LEVELS));
         }
-        let (mut seen, mut foreign, mut is_cut) = (BTreeSet::new(), 0, false);
+        let (mut seen, mut foreign, mut is_cut) = (BTreeSet::new(), None, false);
         let most = self.config.max_pages;
         while let Some((url, levels)) = sitemaps.pop() {
             if !seen.insert(url.to_string()) {
@@ -213,8 +212,9 @@ impl<'a> Site<'a> {
                 if found.as_str().len() > MAX_URL {
                     continue;
                 }
-                if !found.host_str().is_some_and(|host| hosts.contains(host)) {
-                    foreign += 1;
+                let found = self.sites.secured(found);
+                if !self.sites.has(&found) {
+                    foreign.get_or_insert_with(|| found.origin().ascii_serialization());
                 } else if entry.is_sitemap {
                     if levels > 1 {
                         sitemaps.push((found, levels - 1));
@@ -228,8 +228,8 @@ impl<'a> Site<'a> {
                 }
             }
         }
-        if foreign > 0 {
-            tracing::debug!(entries = foreign, "the sitemap has pages on other hosts, which are not read");
+        if let Some(site) = foreign.filter(|_| !std::mem::replace(&mut self.is_foreign_told, true)) {
+            tracing::warn!(site, "the sitemap has pages of another site, which are not read; `sites` allows it");
         }
         if is_cut {
             tracing::warn!(max_pages = most, "the site has more pages than are read");

@@ -250,6 +250,37 @@ fn indexes_prefixes_other_hosts_and_redirects() {
     running.end(false).unwrap();
 }
 
+/// Why it exists: a sitemap, or a redirect, could make the source read another port of the same host.
+#[test]
+fn another_port_of_the_host_is_another_site() {
+    let (site, inner) = (Site::start(), Site::start());
+    inner.page("/secret", "secret");
+    inner.page("/listed", "listed");
+    site.page("/a", "one");
+    let secret = format!("{}/secret", inner.url);
+    site.set("/moved", 302, &format!("Location: {secret}"), "");
+    site.set("/chain", 302, "Location: /moved", "");
+    // The scheme differs, too.
+    site.set("/tls", 302, &format!("Location: {}", secret.replace("http:", "https:")), "");
+    let entries: String = [format!("{}/a", site.url), format!("{}/moved", site.url), format!("{}/chain", site.url)]
+        .into_iter()
+        .chain([format!("{}/tls", site.url), format!("{}/listed", inner.url)])
+        .map(|url| format!("<url><loc>{url}</loc></url>"))
+        .collect();
+    site.set("/sitemap.xml", 200, "", format!("<urlset>{entries}</urlset>"));
+    let running = Corpus::run(site.source(""), Mode::Once);
+    assert_eq!(site.short(running.start()), ["/a=one"]);
+    running.end(false).unwrap();
+    assert_eq!(inner.asked(), [""; 0]);
+    let running = Corpus::run(site.source(&format!(", sites: [{:?}]", inner.url)), Mode::Once);
+    let read = running.start().concat();
+    assert!(
+        read.contains("/moved=secret") && read.contains("/chain=secret") && read.contains("/listed=listed"),
+        "{read}"
+    );
+    running.end(false).unwrap();
+}
+
 #[test]
 fn character_sets_are_those_that_the_site_or_the_page_names() {
     let site = Site::start();

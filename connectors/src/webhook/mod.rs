@@ -32,7 +32,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use hmac::{Hmac, Mac};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, StatusCode, Url, redirect};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
 use serde::Deserialize;
 use sha2::Sha256;
 use turnflow_engine::clock::now_s;
@@ -50,6 +50,7 @@ use crate::secret::Secret;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Characters of a receiver's reply that are shown in an error.
 const SHOWN: usize = 200;
+const MOST_BYTES_OF_A_CHARACTER: usize = 4;
 /// The beginning of a secret in the form of Standard Webhooks: base64 follows.
 const PREFIX: &str = "whsec_";
 
@@ -174,6 +175,17 @@ pub struct Webhook {
     key: Option<Vec<u8>>,
 }
 
+/// The beginning of a reply, as far as an error shows it. The rest is not read: it may have no end.
+async fn beginning(mut response: Response) -> String {
+    let mut bytes = Vec::new();
+    while bytes.len() < SHOWN * MOST_BYTES_OF_A_CHARACTER
+        && let Ok(Some(part)) = response.chunk().await
+    {
+        bytes.extend_from_slice(&part);
+    }
+    String::from_utf8_lossy(&bytes).chars().take(SHOWN).collect()
+}
+
 /// The signature of a request.
 fn signature(key: &[u8], id: &str, timestamp: u64, body: &[u8]) -> String {
     // A key of any length is valid.
@@ -224,7 +236,7 @@ impl Webhook {
             return Ok(());
         }
         let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        let text: String = response.text().await.unwrap_or_default().chars().take(SHOWN).collect();
+        let text = beginning(response).await;
         let reason = format!("the receiver replied {status} {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
         let is_wrong = [
             StatusCode::BAD_REQUEST,

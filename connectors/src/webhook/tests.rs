@@ -130,6 +130,54 @@ async fn a_receiver_that_fails_gets_the_answer_again_and_one_that_refuses_does_n
     assert!(taken == 0 && !reason.contains("hidden"), "{reason}");
 }
 
+/// Why it exists: a receiver that failed with a reply without end filled the memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_without_end_is_not_read() {
+    for head in ["500 No\r\nContent-Length: 99999999999", "422 No\r\nTransfer-Encoding: chunked", "500 No", "200 OK"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let (sender, sent) = channel();
+        let is_chunked = head.ends_with("chunked");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap());
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                lines.read_line(&mut line).unwrap();
+                match line.trim_end().split_once(": ") {
+                    Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                        length = value.parse().unwrap()
+                    }
+                    Some(_) => {}
+                    None if line.trim_end().is_empty() => break,
+                    None => {}
+                }
+            }
+            lines.read_exact(&mut vec![0; length]).unwrap();
+            stream.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes()).unwrap();
+            let part = "x".repeat(1 << 16);
+            let part = if is_chunked { format!("10000\r\n{part}\r\n") } else { part };
+            let mut count = 0_u64;
+            // Ends when the sink closes the connection.
+            while stream.write_all(part.as_bytes()).is_ok() {
+                count += part.len() as u64;
+            }
+            sender.send(count).unwrap();
+        });
+        let (taken, delivered) = deliver(&mut hook(&url, ", timeout_s: 60"), &[answer(1)]).await;
+        match head {
+            "200 OK" => assert!(taken == 1 && delivered.is_ok(), "{delivered:?}"),
+            _ => {
+                let error = format!("{:?}", delivered.unwrap_err());
+                assert!(error.contains(&"x".repeat(SHOWN)), "{head}: {error}");
+            }
+        }
+        let sent = sent.recv_timeout(crate::testing::PATIENCE).unwrap();
+        assert!(sent < 64 << 20, "{head}: {sent} bytes were read");
+    }
+}
+
 #[test]
 fn mistakes_are_told() {
     let config = |text: &str| from_str::<WebhookConfig>(text).unwrap();

@@ -1,7 +1,7 @@
 //! Sources of turns.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::Sender;
@@ -23,6 +23,8 @@ pub struct TurnOutput {
     acknowledgements: Acknowledgements,
     caught_up: Arc<AtomicBool>,
     begins: Option<Arc<dyn Fn(Offsets) + Send + Sync>>,
+    /// Number of records with values that JSON cannot hold.
+    odd: Arc<AtomicU64>,
 }
 
 /// A turn in the channel between its source and the worker.
@@ -57,7 +59,8 @@ impl TurnOutput {
         stop: Stop,
     ) -> Self {
         let (resume, acknowledgements) = (Offsets::default(), Acknowledgements::default());
-        Self { sender, wake, dead, name, stop, resume, acknowledgements, caught_up: Arc::default(), begins: None }
+        let (caught_up, odd) = (Arc::default(), Arc::default());
+        Self { sender, wake, dead, name, stop, resume, acknowledgements, caught_up, begins: None, odd }
     }
 
     /// The same, for a source that resumes after these offsets.
@@ -129,13 +132,33 @@ impl TurnOutput {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
-        let parsed = caught(|| TurnRecord::parse(line)).map_err(|panic| format!("reading it {panic}"));
+        let parsed = caught(|| TurnRecord::read(line)).map_err(|panic| format!("reading it {panic}"));
         match parsed.and_then(|parsed| parsed.map_err(|error| error.to_string())) {
-            Ok(record) => self.send(SourcedTurn { record, position: position.to_owned(), history: None, place }),
+            Ok((record, changed)) => {
+                self.tell_changed(position, &changed);
+                self.send(SourcedTurn { record, position: position.to_owned(), history: None, place })
+            }
             Err(reason) => {
                 self.dead_letter(position, &reason, line);
                 Ok(())
             }
+        }
+    }
+
+    /// Counts records with values that JSON cannot hold, and tells about the first, the second, the fourth and so on.
+    fn tell_changed(&self, position: &str, fields: &[String]) {
+        if fields.is_empty() {
+            return;
+        }
+        let records = self.odd.fetch_add(1, Ordering::AcqRel) + 1;
+        if records.is_power_of_two() {
+            tracing::warn!(
+                source = &*self.name,
+                position,
+                fields = fields.join(", "),
+                records,
+                "a record has values that JSON cannot hold; they were left out"
+            );
         }
     }
 

@@ -5,8 +5,10 @@
 mod answer;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
+use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -14,6 +16,7 @@ pub use self::answer::{AnswerRecord, HitRecord, Provenance};
 use crate::document::{Chunk, Readers};
 use crate::filter::Filter;
 use crate::language::Prompt;
+use crate::odd_json;
 use crate::wording::JsonError;
 
 /// The speaker of an utterance.
@@ -41,6 +44,7 @@ pub struct TurnRecord {
     /// The id of the conversation. Turns keep their order within a conversation.
     pub conversation_id: Arc<str>,
     /// The number of the turn, from 1. An agent's reply has the number of its question.
+    #[serde(deserialize_with = "whole")]
     pub turn: u32,
     /// The speaker.
     pub speaker: Speaker,
@@ -93,16 +97,58 @@ impl TurnRecord {
     ///
     /// The line is not UTF-8 or not a valid turn record.
     pub fn parse(line: &[u8]) -> Result<Self, TurnError> {
+        Self::read(line).map(|(record, _)| record)
+    }
+
+    /// The same. Also returns the names of the fields with values that were replaced, because JSON cannot hold them (see
+    /// [`odd_json`]).
+    ///
+    /// # Errors
+    ///
+    /// As for [`TurnRecord::parse`].
+    pub fn read(line: &[u8]) -> Result<(Self, Vec<String>), TurnError> {
         let text = std::str::from_utf8(line).map_err(|error| TurnError::Utf8(error.valid_up_to()))?;
-        let record: Self = serde_json::from_str(text.trim()).map_err(JsonError::from)?;
+        let (record, changed): (Self, _) = odd_json::read(text.trim()).map_err(JsonError::from)?;
         if record.turn == 0 {
             return Err(TurnError::Value { field: "turn", problem: "counts from 1" });
         }
         if record.conversation_id.is_empty() {
             return Err(TurnError::Value { field: "conversation_id", problem: "is empty" });
         }
-        Ok(record)
+        Ok((record, changed))
     }
+}
+
+/// A whole number, also one that is written as `1.0`, as languages with one kind of number do.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    struct Whole;
+
+    impl Visitor<'_> for Whole {
+        type Value = u32;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a whole number from 0 to {}", u32::MAX)
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<u32, E> {
+            number.try_into().map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<u32, E> {
+            number.try_into().map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+        }
+
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<u32, E> {
+            // A cast stays within the bounds, so it is compared.
+            let whole = number as u32;
+            match f64::from(whole) == number {
+                true => Ok(whole),
+                false => Err(E::invalid_value(Unexpected::Float(number), &self)),
+            }
+        }
+    }
+
+    deserializer.deserialize_any(Whole)
 }
 
 /// The groups that `principal.groups` of a record's fields names, sorted.
@@ -344,6 +390,29 @@ mod tests {
         let record = TurnRecord::parse(line).unwrap();
         assert_eq!(record.extra["tenant"]["a"], 1);
         assert_eq!(serde_json::to_vec(&record).unwrap(), line);
+    }
+
+    /// Why it exists: one odd value in a field that nobody reads cost the whole turn.
+    #[test]
+    fn an_odd_value_costs_its_field_and_not_the_turn() {
+        let line = |further: &str| format!(r#"{{"conversation_id":"c","speaker":"user",{further}}}"#);
+        for (further, turn, text, changed) in [
+            (r#""turn":1.0,"text":"hi""#, 1, "hi", None),
+            (r#""turn":2e0,"text":"hi""#, 2, "hi", None),
+            (r#""turn":1,"text":"hi","name":"Ann \ud83d""#, 1, "hi", Some("name")),
+            (r#""turn":1,"text":"hi \ud83d""#, 1, "hi \u{fffd}", Some("text")),
+            (r#""turn":1,"text":"hi","cost":1e999"#, 1, "hi", Some("cost")),
+            (r#""turn":1,"text":"hi","timestamp":NaN"#, 1, "hi", Some("timestamp")),
+        ] {
+            let (record, told) = TurnRecord::read(line(further).as_bytes()).unwrap();
+            assert_eq!((record.turn, &*record.text), (turn, text));
+            assert_eq!(told, changed.map(str::to_owned).into_iter().collect::<Vec<_>>());
+        }
+        for turn in ["1.5", "-1", "-1.0", "4294967296", "4294967296.0", "1e400", "NaN", "null", "\"1\""] {
+            let line = line(&format!("\"turn\":{turn},\"text\":\"hi\""));
+            let error = TurnRecord::parse(line.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("expected a whole number from 0 to 4294967295"), "{error}");
+        }
     }
 
     #[test]

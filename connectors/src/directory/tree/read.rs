@@ -1,6 +1,6 @@
 //! Reads a file of the directory: sends its document or its rows, or reports why there is none.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +39,19 @@ impl From<Stopped> for Fault {
     }
 }
 
+/// Whether a file has further names, through which it can be changed without an event here.
+fn has_other_names(metadata: &fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::MetadataExt::nlink(metadata) > 1
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = metadata;
+        false
+    }
+}
+
 /// The document's metadata with the path, the media type and the time of modification, where the file itself has no
 /// field of the name.
 fn with_facts(document: &Document, format: Format, modified: Option<&str>) -> Metadata {
@@ -74,13 +87,16 @@ impl Tree<'_> {
     pub(super) fn look_at_file(&mut self, path: &Path, is_link: bool, last: bool) -> Result<(), Stopped> {
         let Some(format) = self.wants(path) else { return Ok(()) };
         let place = self.root().join(path);
+        let metadata = fs::metadata(&place);
         // Taken before reading, so that a change during the read is detected next time.
-        if is_link {
-            self.links.insert(path.to_owned(), FileStamp::of(&place));
+        let stamp = FileStamp::of(&place);
+        if is_link || metadata.as_ref().is_ok_and(has_other_names) {
+            self.links.insert(path.to_owned(), stamp.clone());
         } else {
             self.links.remove(path);
         }
-        let read = match fs::metadata(&place) {
+        self.stamps.insert(path.to_owned(), stamp);
+        let read = match metadata {
             // Skips directories behind links, and pipes, which could block.
             Ok(metadata) if !metadata.is_file() => Err(io::Error::from(ErrorKind::NotFound).into()),
             Ok(_) if path.to_str().is_none() => {
@@ -101,13 +117,7 @@ impl Tree<'_> {
                 Ok(())
             }
             Err(Fault::Read(ReadError::Io(error), _)) if self.passes(path, &error) => Ok(()),
-            Err(Fault::Read(ReadError::Io(error), _)) if is_gone(&error) => {
-                // The link stays known, because its target may appear or return.
-                let link = self.links.remove_entry(path);
-                self.forget_one(path)?;
-                self.links.extend(link);
-                Ok(())
-            }
+            Err(Fault::Read(ReadError::Io(error), _)) if is_gone(&error) => self.withdraw(path),
             Err(Fault::Read(error, bytes)) => self.broken(path, &error, &bytes),
             Err(Fault::Stopped(stopped)) => Err(stopped),
         }
@@ -116,7 +126,7 @@ impl Tree<'_> {
     fn read_document(&mut self, path: &Path, place: &Path, format: Format) -> Result<(), Fault> {
         let limit = self.source.max_bytes;
         let mut bytes = Vec::new();
-        let file = File::open(place)?;
+        let file = self.open(place).map_err(|error| Fault::Read(error, Vec::new()))?;
         // Taken before reading, so that a change during the read is detected next time.
         let modified = file.metadata()?.modified().ok().and_then(written);
         // Reading one byte over the limit detects a larger file without trusting its reported size.
@@ -145,7 +155,8 @@ impl Tree<'_> {
     }
 
     fn read_rows(&mut self, path: &Path, place: &Path, format: Format, last: bool) -> Result<(), Fault> {
-        let stream = format.rows(File::open(place)?).map_err(|error| Fault::Read(error, Vec::new()))?;
+        let stream = self.open(place).and_then(|file| format.rows(file));
+        let stream = stream.map_err(|error| Fault::Read(error, Vec::new()))?;
         let file = shown(path);
         let how = Reading {
             fields: &self.fields,
@@ -167,6 +178,15 @@ impl Tree<'_> {
         outcome.error.map_or(Ok(()), |error| Err(error.into()))
     }
 
+    /// Deletes the file's former documents. A link stays known, because its target may appear or return.
+    fn withdraw(&mut self, path: &Path) -> Result<(), Stopped> {
+        let (link, stamp) = (self.links.remove_entry(path), self.stamps.remove_entry(path));
+        self.forget_one(path)?;
+        self.links.extend(link);
+        self.stamps.extend(stamp);
+        Ok(())
+    }
+
     /// Deletes the file's former documents, and reports the error once.
     fn broken(&mut self, path: &Path, error: &ReadError, bytes: &[u8]) -> Result<(), Stopped> {
         let reason = error.to_string();
@@ -174,9 +194,7 @@ impl Tree<'_> {
         if matches!(self.known.get(path), Some(Known::Broken(known)) if *known == fault) {
             return Ok(());
         }
-        let link = self.links.remove_entry(path);
-        self.forget_one(path)?;
-        self.links.extend(link);
+        self.withdraw(path)?;
         self.output.dead_letter(&shown(path), &reason, bytes);
         self.known.insert(path.to_owned(), Known::Broken(fault));
         Ok(())

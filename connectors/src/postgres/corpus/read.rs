@@ -22,11 +22,12 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// The rows that meet a condition: id, JSON (or its beginning), size, and the value of the column.
-    fn rows(&self, rest: &str) -> String {
+    /// The rows that meet a condition: id, JSON (or its beginning), size, and the value of the column, unless it is later
+    /// than `now`.
+    fn rows(&self, rest: &str, now: Option<&str>) -> String {
         let (id, most) = (quoted(&self.id), self.max_bytes);
         let value = match &self.column {
-            Some(column) => format!("(turnflow_q.{})::text", quoted(column)),
+            Some(column) => format!("({})::text", reached(column, now)),
             None => "NULL::text".to_owned(),
         };
         // `OFFSET 0` keeps the JSON from being computed more than once.
@@ -47,6 +48,25 @@ impl Query {
     }
 }
 
+/// A value of the column, or null if it is later than `now`: a row of the next year must not hide those of today.
+fn reached(column: &str, now: Option<&str>) -> String {
+    let column = format!("turnflow_q.{}", quoted(column));
+    match now {
+        Some(now) => format!("CASE WHEN {column} <= {now} THEN {column} END"),
+        None => column,
+    }
+}
+
+/// The time now in a type, if it is one of time. A column without a zone may have the server's time, or UTC.
+fn now_in(of_column: &str) -> Option<&'static str> {
+    match of_column.rsplit('.').next()?.trim_matches('"') {
+        "timestamptz" => Some("clock_timestamp()"),
+        "timestamp" => Some("greatest(clock_timestamp()::timestamp, timezone('UTC', clock_timestamp()))"),
+        "date" => Some("greatest(clock_timestamp()::date, timezone('UTC', clock_timestamp())::date)"),
+        _ => None,
+    }
+}
+
 /// Reads with a connection.
 pub(super) struct Reader<'a> {
     pub(super) calls: &'a Calls<'a>,
@@ -55,6 +75,8 @@ pub(super) struct Reader<'a> {
     /// The types of the id and of the column.
     of_id: String,
     of_column: String,
+    /// The time now, if the column has times.
+    now: Option<&'static str>,
 }
 
 fn row_of(row: &tokio_postgres::Row) -> Row<'_> {
@@ -73,7 +95,9 @@ impl<'a> Reader<'a> {
     ) -> Result<Self, ConnectorError> {
         let of_id = query.of_column(calls, &query.id)?;
         let of_column = query.column.as_ref().map(|column| query.of_column(calls, column)).transpose()?;
-        Ok(Self { calls, query, output, of_id, of_column: of_column.unwrap_or_default() })
+        let of_column = of_column.unwrap_or_default();
+        let now = now_in(&of_column);
+        Ok(Self { calls, query, output, of_id, of_column, now })
     }
 
     /// Reads all rows in one snapshot, and deletes those that are gone. Returns the largest value of the column.
@@ -85,16 +109,13 @@ impl<'a> Reader<'a> {
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL cursor_tuple_fraction = 1; \
              SET LOCAL idle_in_transaction_session_timeout = 0; \
              DECLARE turnflow_c NO SCROLL CURSOR FOR {}",
-            self.query.rows("")
+            self.query.rows("", self.now)
         );
         self.calls.get(client.batch_execute(&declare))?;
         let largest = match &self.query.column {
             Some(column) => {
-                let query = format!(
-                    "SELECT max(turnflow_q.{})::text FROM (\n{}\n) turnflow_q",
-                    quoted(column),
-                    self.query.query
-                );
+                let reached = reached(column, self.now);
+                let query = format!("SELECT max({reached})::text FROM (\n{}\n) turnflow_q", self.query.query);
                 self.calls.get(client.query_one(&query, &[]))?.get(0)
             }
             None => None,
@@ -148,7 +169,7 @@ impl<'a> Reader<'a> {
 
     fn read_ids(&self, rows: &mut Rows, ids: &[String], condition: &str) -> Result<(), ConnectorError> {
         let client = self.calls.client();
-        let statement = self.calls.get(client.prepare(&self.query.rows(condition)))?;
+        let statement = self.calls.get(client.prepare(&self.query.rows(condition, self.now)))?;
         let stream = self.calls.get(client.query_raw(&statement, [ids]))?;
         rows.begin();
         self.calls.each(stream, |row| Ok::<_, ConnectorError>(rows.row(&row_of(&row), self.output)?))?;
@@ -165,7 +186,7 @@ impl<'a> Reader<'a> {
             // No row had a value.
             None => format!("WHERE $1::text IS NULL ORDER BY turnflow_q.{column} NULLS FIRST"),
         };
-        let statement = self.calls.get(client.prepare(&self.query.rows(&condition)))?;
+        let statement = self.calls.get(client.prepare(&self.query.rows(&condition, self.now)))?;
         let stream = self.calls.get(client.query_raw(&statement, [value]))?;
         rows.begin();
         let mut largest = value.map(str::to_owned);
@@ -176,5 +197,17 @@ impl<'a> Reader<'a> {
             Ok::<_, ConnectorError>(rows.row(&row_of(&row), self.output)?)
         })?;
         Ok(largest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_times_have_a_now() {
+        assert_eq!(now_in("\"pg_catalog\".\"timestamptz\""), Some("clock_timestamp()"));
+        assert!(now_in("\"pg_catalog\".\"date\"").is_some());
+        assert_eq!((now_in("\"pg_catalog\".\"int8\""), now_in("")), (None, None));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use turnflow_engine::connector::{CorpusOutput, Stopped};
 use turnflow_engine::document::Document;
+use turnflow_engine::odd_json;
 use turnflow_engine::panics::caught;
 
 use crate::readers::jsonl::{Fields, RowError, of_object};
@@ -109,7 +110,11 @@ impl Rows {
             return None;
         }
         let read = || {
-            let mut fields: Map<String, Value> = serde_json::from_str(row.json)?;
+            let (mut fields, odd): (Map<String, Value>, _) = odd_json::read(row.json)?;
+            if !odd.is_empty() {
+                let columns = odd.join(", ");
+                tracing::warn!(id = &**id, columns, "a row has values that JSON cannot hold; they were left out");
+            }
             fields.shift_remove(&self.fields.id);
             if let Some(deleted) = &self.deleted
                 && !matches!(fields.shift_remove(deleted), None | Some(Value::Null | Value::Bool(false)))

@@ -151,6 +151,27 @@ fn a_cursor_sees_transactions_that_commit_late_and_rows_that_count_as_deleted() 
     running.end(true).unwrap_err();
 }
 
+/// Why it exists: after one row with a time in the future, no later change was found.
+#[test]
+fn a_row_of_the_future_hides_no_later_ones() {
+    let Some(database) = Database::start(ARTICLES) else { return };
+    let admin = database.admin();
+    (1..=3).for_each(|id| admin.run(&put(id, &format!("Text {id}."))));
+    admin.run("UPDATE articles SET updated_at = 'infinity' WHERE id = 2");
+    let changes = "changes: Cursor(column: \"updated_at\", every_s: 0.02, compare_s: 0)";
+    let running = Corpus::run(database.corpus(&format!("{QUERY}, {changes}")), Mode::Follow);
+    assert_eq!(running.start().len(), 3);
+    admin.run(&put(1, "New."));
+    assert_eq!(running.changes(), ["1=New."]);
+    // While it runs, too; and the row of the future is read itself.
+    admin.run("UPDATE articles SET body = 'Of the future.', updated_at = now() + interval '20 years' WHERE id = 3");
+    assert_eq!(running.changes(), ["3=Of the future."]);
+    admin.run(&put(1, "Newer."));
+    assert_eq!(running.changes(), ["1=Newer."]);
+    running.nothing_more();
+    running.end(true).unwrap_err();
+}
+
 #[test]
 fn a_cursor_compares_everything_from_time_to_time() {
     let Some(database) = Database::start(ARTICLES) else { return };

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio_postgres::Row;
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset};
+use turnflow_engine::odd_json;
 
 use super::Reading;
 use crate::postgres::connect::Calls;
@@ -173,8 +174,8 @@ impl Reading<'_> {
             let reason = format!("the row has {bytes} bytes, more than `max_bytes` ({})", self.source.max_bytes);
             self.output.dead_beginning(&position, &reason, text.as_bytes());
         } else {
-            let parsed = serde_json::from_str::<Map<String, Value>>(text).map_err(|error| error.to_string());
-            match parsed.and_then(super::turn_of) {
+            let parsed = odd_json::read::<Map<String, Value>>(text).map_err(|error| error.to_string());
+            match parsed.and_then(|(row, odd)| super::turn_of(row, &odd, &position)) {
                 Ok(turn) => {
                     let end = number as u64;
                     let (log, generation) = (place.log.as_str().into(), place.generation);

@@ -14,6 +14,7 @@ use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset};
 use turnflow_engine::record::TurnRecord;
 
 use super::Reading;
+use super::values::value;
 use crate::postgres::connect::Calls;
 use crate::postgres::pgoutput::{Cell, Column, Message, Relation, parse};
 use crate::postgres::slot::{CHANGES, Slot};
@@ -233,10 +234,15 @@ impl Reading<'_> {
             self.output.dead_beginning(&position, &reason, b"");
             return Ok(false);
         }
-        let fields = columns.iter().zip(cells).map(|(column, cell)| (column.name.clone(), value(column.of, cell)));
+        let mut odd = Vec::new();
+        let fields = columns.iter().zip(cells).map(|(column, cell)| {
+            let (value, is_odd) = value(column.of, cell);
+            odd.extend(is_odd.then(|| column.name.clone()));
+            (column.name.clone(), value)
+        });
         let fields: Map<String, Value> = fields.collect();
         let shown = Value::Object(fields.clone()).to_string();
-        match super::turn_of(fields) {
+        match super::turn_of(fields, &odd, &position) {
             Ok(turn) => {
                 let (generation, log) = (log.base + commit, log.written().into());
                 let offset = SourceOffset { log, generation, end: row, line: row, ..SourceOffset::default() };
@@ -254,18 +260,5 @@ impl Reading<'_> {
 impl Log {
     fn written(&self) -> String {
         format!("{}+{}", self.identity, self.base)
-    }
-}
-
-/// A value of a type in JSON, as `row_to_json` writes it for the types that a turn needs.
-fn value(of: u32, cell: &Cell<'_>) -> Value {
-    let Cell::Text(text) = cell else { return Value::Null };
-    let string = || Value::String((*text).to_owned());
-    match of {
-        // bool
-        16 => Value::Bool(*text == "t"),
-        // int8, int2, int4, float4, float8, numeric, json, jsonb
-        20 | 21 | 23 | 700 | 701 | 1700 | 114 | 3802 => serde_json::from_str(text).unwrap_or_else(|_| string()),
-        _ => string(),
     }
 }

@@ -39,6 +39,7 @@
 
 mod cursor;
 mod inserts;
+mod values;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -238,7 +239,13 @@ impl<'a> Reading<'a> {
 }
 
 /// The turn in a row: its columns, or the object in `record`.
-fn turn_of(mut row: Map<String, Value>) -> Result<Vec<u8>, String> {
+///
+/// `odd` are the columns with values that JSON cannot hold.
+fn turn_of(mut row: Map<String, Value>, odd: &[String], position: &str) -> Result<Vec<u8>, String> {
+    if !odd.is_empty() {
+        let columns = odd.join(", ");
+        tracing::warn!(position, columns, "a row has values that JSON cannot hold; they were left out");
+    }
     if !row.contains_key("conversation_id")
         && let Some(record) = row.remove("record")
     {
@@ -280,7 +287,7 @@ mod tests {
     fn a_row_is_a_turn_or_has_one() {
         let turn = |row: Value| {
             let Value::Object(row) = row else { panic!("no object") };
-            turn_of(row).map(|turn| serde_json::from_slice::<Value>(&turn).unwrap())
+            turn_of(row, &[], "").map(|turn| serde_json::from_slice::<Value>(&turn).unwrap())
         };
         let row = serde_json::json!({"id": 1, "conversation_id": "c", "collection": null, "timestamp": "1970-01-01T00:00:01"});
         assert_eq!(turn(row).unwrap(), serde_json::json!({"id": 1, "conversation_id": "c", "timestamp": 1.0}));

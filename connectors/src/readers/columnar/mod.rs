@@ -3,8 +3,11 @@
 //!
 //! Rows are read in batches and converted a few at a time. Texts stay in the decoded pages until they are written, so a
 //! page in which one long text stands for many rows takes no memory for each of them.
+//!
+//! A column of a type that JSON has no form for costs the column, and a date that is out of range is null (`values`).
 
 mod bounds;
+mod values;
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -130,6 +133,10 @@ fn open_arrow<T: io::Read + io::Seek + Send + 'static>(mut input: T) -> Result<L
 pub struct Lines {
     schema: Arc<Schema>,
     batches: Batches,
+    /// The columns that JSON can hold, if there are others.
+    columns: Option<Vec<usize>>,
+    /// Number of values that were left out.
+    left_out: u64,
     /// The batch that is being written, and the row after the last one that was written.
     batch: Option<(RecordBatch, usize)>,
     buffer: Vec<u8>,
@@ -138,7 +145,13 @@ pub struct Lines {
 
 impl Lines {
     fn new(schema: Arc<Schema>, batches: Batches) -> Self {
-        Self { schema, batches, batch: None, buffer: Vec::new(), at: 0 }
+        let (columns, others) = values::writable(&schema);
+        if !others.is_empty() {
+            let columns = others.join(", ");
+            tracing::warn!(columns, "columns of a table have types that JSON cannot hold; they are left out");
+        }
+        let columns = (!others.is_empty()).then_some(columns);
+        Self { schema, batches, columns, left_out: 0, batch: None, buffer: Vec::new(), at: 0 }
     }
 
     /// The columns.
@@ -173,10 +186,17 @@ impl Lines {
             let rows = SLICE.min(batch.num_rows() - row);
             let written = caught(|| {
                 let mut writer = LineDelimitedWriter::new(&mut self.buffer);
-                writer.write(&batch.slice(row, rows))?;
-                writer.finish()
+                let slice = batch.slice(row, rows);
+                let slice = self.columns.as_ref().map_or(Ok(slice.clone()), |columns| slice.project(columns))?;
+                let (slice, left_out) = values::within_range(&slice)?;
+                writer.write(&slice)?;
+                writer.finish().map(|()| left_out)
             });
-            written.map_err(io::Error::other)?.map_err(io::Error::other)?;
+            let left_out = written.map_err(io::Error::other)?.map_err(io::Error::other)?;
+            if self.left_out == 0 && left_out > 0 {
+                tracing::warn!("a table has dates or times that are out of range; they are left out");
+            }
+            self.left_out += left_out;
             self.batch = Some((batch, row + rows));
         }
         Ok(true)
@@ -267,6 +287,32 @@ pub(crate) mod tests {
             assert!(rows[1].get("groups").is_none() && rows[2].get("text").is_none());
         }
         assert_eq!(text(arrow_bytes(as_arrow(&table()).into()).unwrap())[1]["text"], "two");
+    }
+
+    /// Why it exists: one column of a rare type cost the whole file, and a date out of range was the text of an error.
+    #[test]
+    fn what_json_cannot_hold_costs_the_column_or_the_value() {
+        use arrow_array::builder::{Int64Builder, MapBuilder, StringBuilder};
+        use arrow_array::{Date32Array, TimestampSecondArray, UnionArray};
+        let mut map = MapBuilder::new(None, Int64Builder::new(), StringBuilder::new());
+        for key in 0..2 {
+            map.keys().append_value(key);
+            map.values().append_value("v");
+            map.append(true).unwrap();
+        }
+        let fields = [(0, Arc::new(Field::new("i", DataType::Int64, true)))].into_iter().collect();
+        let union = UnionArray::try_new(fields, vec![0, 0].into(), None, vec![Arc::new(Int64Array::from(vec![1, 2]))]);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("_id", Arc::new(StringArray::from(vec!["a", "b"]))),
+            ("map", Arc::new(map.finish())),
+            ("union", Arc::new(union.unwrap())),
+            ("day", Arc::new(Date32Array::from(vec![i32::MAX, 0]))),
+            ("time", Arc::new(TimestampSecondArray::from(vec![Some(1 << 62), None]))),
+            ("zoned", Arc::new(TimestampSecondArray::from(vec![1 << 62, 0]).with_timezone("UTC"))),
+        ];
+        let rows = text(arrow_bytes(as_arrow(&RecordBatch::try_from_iter(columns).unwrap()).into()).unwrap());
+        assert_eq!(rows[0], serde_json::json!({"_id": "a"}));
+        assert_eq!(rows[1], serde_json::json!({"_id": "b", "day": "1970-01-01", "zoned": "1970-01-01T00:00:00Z"}));
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod member;
 mod models;
 mod output;
 mod progress;
+mod read;
 mod reload;
 mod replay;
 mod run;
@@ -154,6 +155,8 @@ enum Command {
     Man(completions::ManArgs),
     #[command(hide = true)]
     Torture(stress::StressArgs),
+    #[command(hide = true)]
+    Read(read::ReadArgs),
 }
 
 /// A pipeline file with the values that the command line sets.
@@ -316,6 +319,9 @@ fn catalog() -> &'static Catalog {
 
 /// Runs the command line.
 pub(crate) fn main(catalog: Catalog) -> ExitCode {
+    if let Some(code) = read::begin() {
+        return code;
+    }
     if let Err(error) = catalog.check_names() {
         eprintln!("error: {error}");
         return ExitCode::from(3);
@@ -376,6 +382,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Torture(args) => stress::run(&args),
+        Command::Read(args) => return read::run(&args),
     };
     let (code, error) = match outcome {
         Ok(()) => return ExitCode::SUCCESS,

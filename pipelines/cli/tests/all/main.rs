@@ -16,6 +16,7 @@ mod diagnostics;
 mod documented;
 mod evaluation;
 mod fuzzing;
+mod hostile_files;
 mod language;
 mod live;
 mod long_calls;

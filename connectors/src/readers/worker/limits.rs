@@ -1,0 +1,23 @@
+//! What a file may cost.
+
+use std::time::Duration;
+
+/// Memory that a child may take beyond what it has at its start, in bytes.
+pub(super) const MEMORY: u64 = 1 << 30;
+/// Maximum size of a child's answer, in bytes.
+pub(super) const ANSWER: u64 = 512 << 20;
+/// A child ends when it has had nothing to do for so long.
+pub(super) const IDLE: Duration = Duration::from_secs(60);
+/// Files and bytes that a child reads before another one takes its place: what it has left behind in memory goes.
+pub(super) const FILES: u32 = 256;
+pub(super) const BYTES: u64 = 256 << 20;
+
+/// Time of the processor that a file of this size may take. Most take milliseconds.
+pub(super) fn of_processor(bytes: usize) -> Duration {
+    Duration::from_secs(5) + Duration::from_secs(4) * (bytes >> 20) as u32
+}
+
+/// Time that it may take, on a machine that has other things to do.
+pub(super) fn of_clock(bytes: usize) -> Duration {
+    of_processor(bytes) * 6
+}

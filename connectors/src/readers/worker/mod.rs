@@ -1,0 +1,129 @@
+//! Reads files in child processes of the program, so that a hostile file ends or fills a child and not the program.
+//!
+//! A program that can be started as a reader says so with [`start_with`]; the child calls [`serve`]. Each child reads one
+//! file at a time, within limits of memory, of the processor's time and of time. It has no variables of the environment,
+//! which may have secrets. A child that ends, takes too long or answers wrongly makes an error of its file, and the next
+//! file gets a new child. Children are kept for the next files, and end when they have nothing to do for a while.
+//!
+//! A program that is not registered, such as a test, reads in its own process.
+
+mod child;
+mod limits;
+mod serve;
+mod wire;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Condvar, Mutex};
+use turnflow_engine::document::Document;
+
+use self::child::{Child, Fault};
+pub use self::serve::serve;
+use super::{Format, ReadError};
+
+/// Maximum number of children.
+const MOST: usize = 16;
+
+/// How the program is started as a reader.
+struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+static PROGRAM: OnceLock<Program> = OnceLock::new();
+static POOL: Pool = Pool { state: Mutex::new(State { idle: Vec::new(), busy: 0 }), freed: Condvar::new() };
+
+/// The children.
+struct Pool {
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+struct State {
+    idle: Vec<Child>,
+    busy: usize,
+}
+
+/// Says how this program is started as a reader: with these arguments it must call [`serve`]. Files are read in such
+/// children from now on. Only the first call counts.
+pub fn start_with(arguments: &[&str]) {
+    // A program that was replaced on the disk is still this one.
+    let this = if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() };
+    if let (Ok(path), true) = (this, cfg!(unix)) {
+        PROGRAM.get_or_init(|| Program { path, arguments: arguments.iter().map(OsString::from).collect() });
+    }
+}
+
+/// Whether files of a format are read in a child, if there can be one. Text needs none.
+fn is_for_children(format: Format) -> bool {
+    !matches!(
+        format,
+        Format::Text
+            | Format::Markdown
+            | Format::JsonLines
+            | Format::Csv
+            | Format::Tsv
+            | Format::Parquet
+            | Format::Arrow
+    )
+}
+
+/// Reads a file in a child; `None` if it is to be read here.
+pub(super) fn read(format: Format, id: &Arc<str>, bytes: &[u8]) -> Option<Result<Document, ReadError>> {
+    let program = PROGRAM.get().filter(|_| is_for_children(format))?;
+    Some(POOL.read(program, format, id, bytes))
+}
+
+impl Pool {
+    fn read(&self, program: &Program, format: Format, id: &Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        let mut kept = self.take();
+        // Gives the place back, whatever happens.
+        let place = Place(self);
+        loop {
+            let is_new = kept.is_none();
+            let mut child = match kept.take() {
+                Some(child) => child,
+                None => Child::start(&program.path, &program.arguments)?,
+            };
+            match child.read(format, id, bytes) {
+                Ok(read) => {
+                    if child.is_good() {
+                        self.state.lock().idle.push(child);
+                    }
+                    drop(place);
+                    return read;
+                }
+                // It ended while it had nothing to do.
+                Err(Fault::Idle) if !is_new => {}
+                Err(fault) => {
+                    let reason = fault.to_string();
+                    tracing::warn!(document = &**id, format = format.name(), reason, "a reader of files has failed");
+                    return Err(ReadError::Ended { format: format.name(), reason });
+                }
+            }
+        }
+    }
+
+    /// Waits for a place, and takes an idle child with it, if there is one.
+    fn take(&self) -> Option<Child> {
+        let most = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST);
+        let mut state = self.state.lock();
+        while state.busy >= most {
+            self.freed.wait(&mut state);
+        }
+        state.busy += 1;
+        state.idle.pop()
+    }
+}
+
+/// A place among the busy children.
+struct Place<'a>(&'a Pool);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().busy -= 1;
+        self.0.freed.notify_one();
+    }
+}

@@ -1,0 +1,254 @@
+//! Reads JSON with values that its grammar or its readers do not allow, as programs write it nevertheless: a text that was
+//! cut within an emoji (a lone surrogate), `NaN`, `1e400`, a control character in a text, a list within a thousand lists.
+//! Such a value costs itself, and not the record.
+
+use serde::de::DeserializeOwned;
+
+/// Maximum depth of lists and objects; what is nested more deeply is left out. The reader's own limit is 128.
+const DEEPEST: usize = 100;
+
+/// Reads JSON. What cannot be held is replaced: a number or a nested value by null, a part of a text by U+FFFD. Also
+/// returns the names of the fields that have changed.
+///
+/// ```
+/// use serde_json::{Map, Value};
+/// use turnflow_engine::odd_json;
+///
+/// let line = r#"{"text": "The ferry \ud83d", "price": 1e400, "weight": NaN, "lang": "en"}"#;
+/// let (row, changed) = odd_json::read::<Map<String, Value>>(line).unwrap();
+/// assert_eq!((&row["text"], &row["price"], &row["lang"]), (&"The ferry \u{fffd}".into(), &Value::Null, &"en".into()));
+/// assert_eq!(changed, ["text", "price", "weight"]);
+/// assert!(odd_json::read::<Map<String, Value>>("{\"text\": }").is_err());
+/// ```
+///
+/// # Errors
+///
+/// The text is not JSON otherwise, or not a `T`.
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<String>), serde_json::Error> {
+    let error = match serde_json::from_str(text) {
+        Ok(value) => return Ok((value, Vec::new())),
+        Err(error) => error,
+    };
+    match mended(text) {
+        Some((mended, changed)) => Ok((serde_json::from_str(&mended)?, changed)),
+        None => Err(error),
+    }
+}
+
+/// The same JSON without what cannot be held, and the fields that have changed; `None` if nothing has.
+fn mended(text: &str) -> Option<(String, Vec<String>)> {
+    let mut mender = Mender { rest: text, out: String::with_capacity(text.len()), changed: Vec::new(), field: None };
+    let mut depth = 0_usize;
+    // Whether the next text in the outermost object is the name of a field.
+    let mut is_name = false;
+    while let Some(first) = mender.rest.chars().next() {
+        match first {
+            '"' => {
+                let start = mender.out.len();
+                mender.text()?;
+                if depth == 1 && is_name {
+                    mender.name(start);
+                }
+            }
+            '{' | '[' if depth == DEEPEST => mender.nested()?,
+            '{' | '[' => {
+                depth += 1;
+                is_name = depth == 1;
+                mender.take(1);
+            }
+            '}' | ']' => {
+                depth = depth.checked_sub(1)?;
+                mender.take(1);
+            }
+            ',' | ':' => {
+                is_name = if depth == 1 { first == ',' } else { is_name };
+                mender.take(1);
+            }
+            _ if first.is_ascii_whitespace() => mender.take(1),
+            _ => mender.word(),
+        }
+    }
+    let Mender { out, changed, .. } = mender;
+    (!changed.is_empty()).then_some((out, changed))
+}
+
+struct Mender<'a> {
+    rest: &'a str,
+    out: String,
+    changed: Vec<String>,
+    /// The field of the outermost object.
+    field: Option<String>,
+}
+
+impl Mender<'_> {
+    /// Takes bytes as they are.
+    fn take(&mut self, length: usize) {
+        let (taken, rest) = self.rest.split_at(length);
+        self.out.push_str(taken);
+        self.rest = rest;
+    }
+
+    fn has_changed(&mut self) {
+        let field = self.field.clone().unwrap_or_default();
+        if self.changed.last() != Some(&field) && !self.changed.contains(&field) {
+            self.changed.push(field);
+        }
+    }
+
+    /// The text that was written from `start` on is the name of a field.
+    fn name(&mut self, start: usize) {
+        let name = serde_json::from_str::<String>(&self.out[start..]).unwrap_or_default();
+        // A name that was mended is told as it is now.
+        if let Some(former) = self.changed.last_mut().filter(|_| self.out[start..].contains("\\ufffd"))
+            && *former == self.field.clone().unwrap_or_default()
+        {
+            former.clone_from(&name);
+        }
+        self.field = Some(name);
+    }
+
+    /// Takes a text, with what JSON cannot hold replaced. `None` if it does not end.
+    fn text(&mut self) -> Option<()> {
+        self.take(1);
+        loop {
+            let plain = self.rest.find(|next: char| next == '"' || next == '\\' || next < ' ')?;
+            self.take(plain);
+            let bytes = self.rest.as_bytes();
+            match bytes[0] {
+                b'"' => {
+                    self.take(1);
+                    return Some(());
+                }
+                b'\\' if bytes.get(1) == Some(&b'u') => match (unit(bytes), unit(bytes.get(6..).unwrap_or_default())) {
+                    (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => self.take(12),
+                    (Some(0xD800..=0xDFFF), _) => self.replace(6, "\\ufffd"),
+                    (Some(_), _) => self.take(6),
+                    (None, _) => return None,
+                },
+                b'\\' => {
+                    let next = self.rest[1..].chars().next()?;
+                    self.take(1 + next.len_utf8());
+                }
+                control => {
+                    let escaped = format!("\\u{control:04x}");
+                    self.replace(1, &escaped);
+                }
+            }
+        }
+    }
+
+    fn replace(&mut self, length: usize, by: &str) {
+        self.rest = &self.rest[length..];
+        self.out.push_str(by);
+        self.has_changed();
+    }
+
+    /// Leaves out a list or an object.
+    fn nested(&mut self) -> Option<()> {
+        let (mut depth, mut at, bytes) = (0_usize, 0, self.rest.as_bytes());
+        loop {
+            match bytes.get(at)? {
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth -= 1,
+                b'"' => loop {
+                    at += 1;
+                    match bytes.get(at)? {
+                        b'\\' => at += 1,
+                        b'"' => break,
+                        _ => {}
+                    }
+                },
+                _ => {}
+            }
+            at += 1;
+            if depth == 0 {
+                self.replace(at, "null");
+                return Some(());
+            }
+        }
+    }
+
+    /// Takes a number, or a word such as `true`.
+    fn word(&mut self) {
+        let end = self.rest.find(|next: char| ",:]}[{\"".contains(next) || next.is_ascii_whitespace());
+        let word = &self.rest[..end.unwrap_or(self.rest.len())];
+        let is_number = word.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+        let is_infinite = is_number && word.parse::<f64>().is_ok_and(f64::is_infinite);
+        let unsigned = word.trim_start_matches(['-', '+']).to_ascii_lowercase();
+        match is_infinite || ["nan", "inf", "infinity"].contains(&&*unsigned) {
+            true => self.replace(word.len(), "null"),
+            false => self.take(word.len()),
+        }
+    }
+}
+
+/// The unit of UTF-16 in `\uXXXX`.
+fn unit(escape: &[u8]) -> Option<u16> {
+    let digits = escape.strip_prefix(b"\\u")?.get(..4)?;
+    digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_odd_value_costs_itself() {
+        let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
+        let deep_objects = format!("{}1{}", "{\"a\":".repeat(300), "}".repeat(300));
+        for (odd, expected, changed) in [
+            (r#"{"a": "x\ud83d"}"#, json!({"a": "x\u{fffd}"}), &["a"][..]),
+            (r#"{"a": "\udc00\ud83d\ude00\ud83dx"}"#, json!({"a": "\u{fffd}\u{1f600}\u{fffd}x"}), &["a"]),
+            (r#"{"\ud83d": 1, "b": 2}"#, json!({"\u{fffd}": 1, "b": 2}), &["\u{fffd}"]),
+            (r#"{"a": 1e400, "b": -1E+999, "c": 1e-400}"#, json!({"a": null, "b": null, "c": 0.0}), &["a", "b"]),
+            (
+                r#"{"a": NaN, "b": -Infinity, "c": [1, inf, 2]}"#,
+                json!({"a": null, "b": null, "c": [1, null, 2]}),
+                &["a", "b", "c"],
+            ),
+            ("{\"a\": \"tab\there\", \"b\": \"\u{0}\"}", json!({"a": "tab\there", "b": "\u{0}"}), &["a", "b"]),
+            (
+                r#"{"a": {"b": [{"c": NaN, "d": "NaN, \" 1e400"}]}}"#,
+                json!({"a": {"b": [{"c": null, "d": "NaN, \" 1e400"}]}}),
+                &["a"],
+            ),
+            (r#"[NaN, 1]"#, json!([null, 1]), &[""]),
+        ] {
+            let (value, told) = read::<Value>(odd).unwrap_or_else(|error| panic!("{odd}: {error}"));
+            assert_eq!((value, told), (expected, changed.iter().map(ToString::to_string).collect()), "{odd}");
+        }
+        for deep in [deep, deep_objects, format!("[\"]\", {}", "[".repeat(200) + "\"\\\"]\"" + &"]".repeat(201))] {
+            let line = format!("{{\"text\": \"x\", \"deep\": {deep}, \"b\": 1}}");
+            let (row, told) = read::<Map<String, Value>>(&line).unwrap();
+            assert_eq!((&row["text"], &row["b"], &*told), (&json!("x"), &json!(1), &["deep".to_owned()][..]));
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_stays_so() {
+        for text in [
+            "",
+            "{",
+            "}",
+            "[1,]",
+            "{\"a\": nul}",
+            "{\"a\": NaN",
+            "{\"a\": \"\\ud83d}",
+            "{\"a\": \"\\uD8\"}",
+            "]]]",
+            "{\"a\": NaN},",
+            "NaNNaN",
+            "{\"a\": \"\\",
+            "{\"a\": +1e400x}",
+            "é",
+            "\\ud83d",
+        ] {
+            assert!(read::<Value>(text).is_err(), "{text}");
+        }
+        assert!(read::<Value>(&"[".repeat(1_000_000)).is_err());
+        assert!(read::<Value>(&format!("{}NaN", "{\"a\":".repeat(1_000_000))).is_err());
+    }
+}
