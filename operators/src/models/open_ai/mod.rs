@@ -26,6 +26,9 @@
 mod bounded;
 pub(super) mod client;
 mod refused;
+#[cfg(test)]
+#[path = "../../../../fuzz/src/replies.rs"]
+mod replies;
 mod request;
 pub(super) mod server;
 pub(super) mod stream;

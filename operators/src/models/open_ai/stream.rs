@@ -301,7 +301,7 @@ fn says_something(value: &Value) -> bool {
 }
 
 /// A number of tokens. What is no count is 0.
-pub(in crate::models) fn count(value: Option<&Value>) -> u64 {
+pub fn count(value: Option<&Value>) -> u64 {
     match value {
         Some(Value::Number(number)) => match number.as_u64() {
             Some(count) => count,

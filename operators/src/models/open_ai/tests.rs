@@ -11,7 +11,12 @@ use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{ChatRole, Finish, Generation, Generator, Message, Part, Prompt, Sampling};
 
 use super::client::{Client, Limits};
+use super::replies;
 use super::request::{Counter, OpenAi};
+
+#[allow(dead_code)]
+#[path = "../../../../fuzz/src/mutations.rs"]
+mod mutations;
 
 const KEY: &str = "sk-test-0123456789";
 
@@ -25,6 +30,8 @@ pub(in crate::models) enum Reply {
     Whole(u16, &'static str, String),
     /// The bytes of an event stream as they are, in pieces of this size, and a complete end.
     Raw(Vec<u8>, usize),
+    /// A content type, or none, and bytes in pieces with this pause between them.
+    Typed(Option<&'static str>, Vec<Vec<u8>>, Duration),
     /// No answer until the client gives up.
     Hang,
 }
@@ -76,6 +83,16 @@ fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
                 stream.write_all(b"\r\n")?;
             }
             stream.write_all(b"0\r\n\r\n")
+        }
+        Reply::Typed(kind, pieces, pause) => {
+            let kind = kind.map(|kind| format!("Content-Type: {kind}\r\n")).unwrap_or_default();
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{kind}Connection: close\r\n\r\n").as_bytes())?;
+            for piece in pieces {
+                stream.write_all(piece)?;
+                stream.flush()?;
+                std::thread::sleep(*pause);
+            }
+            Ok(())
         }
         Reply::Cut(pieces) => events(&mut stream, pieces),
         Reply::Whole(status, headers, body) => {
@@ -142,16 +159,16 @@ fn outcome(script: Vec<Reply>, limits: Limits) -> (Result<Generation, InferenceE
     (result, requests)
 }
 
+const STREAMED: [&str; 5] = [
+    r#"{"choices":[{"delta":{"role":"assistant"}}]}"#,
+    r#"{"choices":[{"delta":{"content":"Because "}}]}"#,
+    r#"{"choices":[{"delta":{"content":"it is."},"finish_reason":"stop"}]}"#,
+    r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#,
+    "[DONE]",
+];
+
 fn streamed() -> Vec<String> {
-    [
-        r#"{"choices":[{"delta":{"role":"assistant"}}]}"#,
-        r#"{"choices":[{"delta":{"content":"Because "}}]}"#,
-        r#"{"choices":[{"delta":{"content":"it is."},"finish_reason":"stop"}]}"#,
-        r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#,
-        "[DONE]",
-    ]
-    .map(str::to_owned)
-    .into()
+    STREAMED.map(str::to_owned).into()
 }
 
 fn whole(status: u16, body: &str) -> Reply {
@@ -235,11 +252,18 @@ fn silence_ends_a_try() {
 fn what_cannot_pass_fails_at_once_and_says_why() {
     let key = format!(r#"{{"error":{{"message":"Incorrect API key provided: {KEY}"}}}}"#);
     let error = r#"{"error":{"message":"context overflow"}}"#.to_owned();
+    let elsewhere = Reply::Whole(307, "Location: http://elsewhere.example/v1\r\n", String::new());
     let cases = [
         (whole(401, &key), "Incorrect API key provided: [key]"),
         (whole(404, r#"{"error":{"message":"no such model"}}"#), "no such model"),
         (whole(200, "<html>hello</html>"), "the response is not JSON"),
         (whole(200, r#"{"choices":[]}"#), "no choices"),
+        (elsewhere, "the server redirects to http://elsewhere.example/v1"),
+        (
+            Reply::Typed(None, vec![b"error: {\"code\":400,\"message\":\"too long\"}\n\n".to_vec()], Duration::ZERO),
+            "error: too long",
+        ),
+        (whole(422, r#"{"detail":"`stop` is not supported"}"#), "`stop` is not supported"),
         (Reply::Stream(vec![error]), "the server reported an error: context overflow"),
         (Reply::Stream(vec!["{half".to_owned()]), "the response is not JSON"),
         (Reply::Stream(vec!["[DONE]".to_owned()]), "no choices"),
@@ -341,4 +365,93 @@ fn an_interrupted_text_is_requested_again() {
         vec![r#"{"choices":[{"delta":{"content":"Bec"},"finish_reason":null}]}"#.to_owned(), "[DONE]".to_owned()];
     let (result, requests) = outcome(vec![Reply::Stream(half), Reply::Stream(streamed())], limits());
     assert_eq!((result.unwrap().text.as_str(), requests), ("Because it is.", 2));
+}
+
+fn events(pieces: &[&str]) -> Vec<u8> {
+    pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect::<String>().into_bytes()
+}
+
+#[test]
+fn the_bytes_decide_what_a_response_is() {
+    let stream: Vec<&str> = STREAMED.to_vec();
+    let whole = br#"{"choices":[{"message":{"content":"Because it is."},"finish_reason":"stop"}]}"#.to_vec();
+    for kind in [Some("text/event-stream"), Some("text/plain; charset=utf-8"), Some("application/json"), None] {
+        for bytes in [events(&stream), whole.clone(), [b"\xef\xbb\xbf\r\n".as_slice(), &whole].concat()] {
+            for size in [1, 5, 4096] {
+                let pieces = bytes.chunks(size).map(<[u8]>::to_vec).collect();
+                let (result, requests) = outcome(vec![Reply::Typed(kind, pieces, Duration::ZERO)], limits());
+                is_the_answer(result);
+                assert_eq!(requests, 1, "{kind:?} {size}");
+            }
+        }
+    }
+    // The last event has no empty line behind it.
+    let cut = Reply::Typed(None, vec![events(&stream[..3]), b"data: [DONE]".to_vec()], Duration::ZERO);
+    is_the_answer(outcome(vec![cut], limits()).0);
+}
+
+#[test]
+fn comments_keep_a_stream_alive() {
+    let waits = Limits { silence: Duration::from_millis(400), retries: 0, ..limits() };
+    let mut pieces = vec![b": PROCESSING\n\n".to_vec(); 12];
+    pieces.push(events(&STREAMED));
+    is_the_answer(outcome(vec![Reply::Typed(None, pieces, Duration::from_millis(50))], waits).0);
+}
+
+#[test]
+fn a_fault_within_a_response_is_retried_like_one_before_it() {
+    let busy = r#"{"error":{"code":503,"message":"overloaded"}}"#;
+    let half = r#"{"choices":[{"delta":{"content":"Bec"}}]}"#;
+    let aborted = r#"{"choices":[{"delta":{"content":"Bec"},"finish_reason":"abort"}]}"#;
+    let named = b"event: error\ndata: {\"message\":\"x\",\"type\":\"server_error\"}\n\n".to_vec();
+    for first in [
+        Reply::Stream(vec![half.to_owned(), busy.to_owned()]),
+        Reply::Stream(vec![aborted.to_owned(), "[DONE]".to_owned()]),
+        Reply::Typed(None, vec![events(&[half]), named], Duration::ZERO),
+        whole(200, busy),
+        Reply::Whole(429, "retry-after-ms: 1\r\n", "{}".to_owned()),
+    ] {
+        let (result, requests) = outcome(vec![first, Reply::Stream(streamed())], limits());
+        is_the_answer(result);
+        assert_eq!(requests, 2);
+    }
+}
+
+#[test]
+fn fields_that_a_server_refuses_are_not_sent_again() {
+    let max_tokens = r#"{"error":{"message":"Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'","param":"max_tokens"}}"#;
+    let temperature =
+        r#"{"error":{"message":"'temperature' does not support 0 with this model","param":"temperature"}}"#;
+    let script = vec![whole(400, max_tokens), whole(400, temperature), Reply::Stream(streamed())];
+    let (url, seen) = server(script, || ());
+    let model = model(&url, Limits { retries: 0, ..limits() });
+    is_the_answer(ask(&model));
+    is_the_answer(ask(&model));
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 4, "the second question needs one request");
+    for (_, body) in &seen[2..] {
+        assert_eq!((body.get("max_tokens"), body.get("temperature")), (None, None));
+        assert_eq!(body["max_completion_tokens"], 100);
+    }
+}
+
+/// The body of the fuzz target, and the client itself, on the target's seeds and on mutations of them.
+#[test]
+fn random_streams_are_a_text_or_an_error() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/replies");
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let seeds: Vec<Vec<u8>> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    assert!(seeds.len() >= 10);
+    seeds.iter().for_each(|seed| replies::replies(seed));
+    let mutations = std::env::var("TURNFLOW_FUZZ").ok().and_then(|count| count.parse().ok()).unwrap_or(3000);
+    let mut mutator = mutations::Mutator::new(48);
+    let mutated: Vec<Vec<u8>> = (0..mutations).map(|_| mutator.mutate(&seeds)).collect();
+    mutated.iter().for_each(|bytes| replies::replies(bytes));
+    let script = mutated.iter().take(60).map(|bytes| Reply::Raw(bytes.clone(), 7)).collect();
+    let (url, _) = server(script, || ());
+    let model = model(&url, Limits { retries: 0, ..limits() });
+    for _ in 0..60 {
+        drop(ask(&model));
+    }
 }

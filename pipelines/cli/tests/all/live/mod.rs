@@ -8,6 +8,7 @@ mod gates;
 mod late;
 mod maintain;
 mod optional;
+mod outage;
 mod permitted;
 mod queues;
 pub(crate) mod rebuild;

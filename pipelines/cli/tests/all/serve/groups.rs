@@ -56,7 +56,11 @@ async fn nobody_writes_for_another_group_in_any_form() {
         ("PUT", "/v1/documents/p", json!({ "text": text })),
         ("PUT", "/v1/documents/p", with(json!([]))),
         ("POST", "/v1/documents", json!({ "id": "p", "text": text, "groups": ["board"] })),
-        ("POST", "/v1/documents", json!([{ "id": "q", "text": text, "groups": ["staff"] }, { "id": "p", "text": text, "groups": ["board"] }])),
+        (
+            "POST",
+            "/v1/documents",
+            json!([{ "id": "q", "text": text, "groups": ["staff"] }, { "id": "p", "text": text, "groups": ["board"] }]),
+        ),
         ("PUT", "/v1/documents/p?metadata=%7B%22groups%22:%22board%22%7D", json!(text)),
         ("PUT", "/v1/documents/p?metadata=%7B%22groups%22:%5B%22staff%22,%22board%22%5D%7D", json!(text)),
         ("PUT", "/v1/documents/p", json!(text)),
@@ -87,9 +91,7 @@ async fn nobody_writes_for_another_group_in_any_form() {
 #[tokio::test]
 async fn who_has_left_a_group_gets_none_of_its_answers() {
     let directory = tempfile::tempdir().unwrap();
-    let turn = |turn: u32| {
-        json!({ "conversation_id": "c", "turn": turn, "speaker": "user", "text": "What is the plan for the ferry?" })
-    };
+    let turn = |turn: u32| json!({ "conversation_id": "c", "turn": turn, "speaker": "user", "text": "What is the plan for the ferry?" });
     let plan = |text: &str| Some(json!({ "text": text, "groups": ["board"] }));
     let server = start(directory.path(), r#"["board", "staff"]"#);
     let put = "/v1/documents/plan?wait=true";

@@ -1,0 +1,143 @@
+//! An embedding server that is away, at the first start and later: the corpus is served without the passages that lack a
+//! vector, how many these are is told, and they are added when the server is back, without an edit and without a restart.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use serde_json::{Value, json};
+use turnflow_engine::publish::CorpusProgress;
+use turnflow_engine::run::Options;
+
+use crate::support::{Asked, plan_of, until};
+
+const WORDS: [&str; 6] = ["ferry", "bus", "train", "ten", "noon", "eleven"];
+/// A text on which the server always fails.
+const POISON: &str = "poison";
+
+/// An embedding server. Its status is 200 while it is well.
+struct Server {
+    url: String,
+    status: Arc<AtomicU16>,
+}
+
+impl Server {
+    fn start(status: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let status = Arc::new(AtomicU16::new(status));
+        let told = status.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let told = told.clone();
+                std::thread::spawn(move || drop(answer(stream, &told)));
+            }
+        });
+        Self { url, status }
+    }
+
+    fn set(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    fn pipeline(&self) -> String {
+        format!(
+            r#"Pipeline(
+    models: {{ "m": OpenAiEmbedder(url: {:?}, model: "m", dimension: 7, retries: 0) }},
+    corpora: {{ "docs": Corpus(source: Directory(path: "docs"), chunk: Whole()) }},
+    nodes: {{
+        "turns": Stdin(),
+        "query": LastTurn(input: "turns"),
+        "lexical": Bm25(input: "query", corpus: "docs"),
+        "dense": Dense(input: "query", corpus: "docs", model: "m"),
+        "hits": Append(inputs: ["dense", "lexical"]),
+    }},
+)"#,
+            self.url
+        )
+    }
+}
+
+fn answer(mut stream: TcpStream, status: &AtomicU16) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap_or(0);
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        let asked: Value = serde_json::from_slice(&body)?;
+        let texts: Vec<&str> = asked["input"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let status = match status.load(Ordering::SeqCst) {
+            200 if texts.iter().any(|text| text.contains(POISON)) => 500,
+            status => status,
+        };
+        let vector = |(index, text): (usize, &&str)| {
+            let counts = WORDS.iter().map(|word| text.to_lowercase().matches(word).count() as f64);
+            json!({"index": index, "embedding": counts.chain([0.01]).collect::<Vec<_>>()})
+        };
+        let data: Vec<Value> = texts.iter().enumerate().map(vector).collect();
+        let body = match status {
+            200 => json!({"data": data, "usage": {"prompt_tokens": null, "total_tokens": 3.0}}).to_string(),
+            _ => r#"{"error":{"message":"away"}}"#.to_owned(),
+        };
+        write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    }
+}
+
+fn missing(asked: &Asked) -> u64 {
+    CorpusProgress::get(&asked.engine.corpora()[0].1.missing)
+}
+
+#[test]
+fn an_outage_delays_passages_and_loses_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let docs = dir.path().join("docs");
+    fs::create_dir(&docs).unwrap();
+    fs::write(docs.join("ferry.txt"), "The ferry leaves at ten.").unwrap();
+    fs::write(docs.join("bus.txt"), "The bus leaves at noon.").unwrap();
+    let server = Server::start(503);
+    let state = dir.path().join("state");
+    let options = Options { state: Some(state.clone()), ..Options::default() };
+    // The first start, while the server is away.
+    let mut asked = Asked::start(plan_of(dir.path(), &server.pipeline()), options);
+    until("both passages are counted as missing", || missing(&asked) == 2);
+    let told = asked.engine.missing();
+    assert_eq!((told.len(), &*told[0].0, told[0].1), (1, "docs", 2));
+    assert!(told[0].2.contains("status 503") && told[0].2.contains("away"), "{}", told[0].2);
+    server.set(200);
+    until("both passages are there", || missing(&asked) == 0);
+    let found = asked.ask_until("When does the ferry leave?", "it is found", |outcome| outcome.of("dense").len() == 2);
+    assert_eq!(found.documents("dense")[0], "ferry.txt");
+    // Later: what needs no server is found at once, and the rest is served.
+    server.set(429);
+    fs::write(docs.join("train.txt"), "The train leaves at eleven.").unwrap();
+    until("the passage is missing", || missing(&asked) == 1);
+    server.set(200);
+    let found = asked.ask_until("The train?", "it is found", |outcome| outcome.of("dense").len() == 3);
+    assert_eq!(found.documents("dense")[0], "train.txt");
+    assert_eq!((missing(&asked), asked.engine.missing().len()), (0, 0));
+    // A passage on which the server fails keeps back no other.
+    fs::write(docs.join("bad.txt"), format!("The {POISON} train.")).unwrap();
+    fs::write(docs.join("good.txt"), "The ferry leaves again at eleven.").unwrap();
+    asked.ask_until("The ferry?", "the good passage is found", |outcome| {
+        outcome.documents("dense").iter().any(|document| document == "good.txt")
+    });
+    assert_eq!(missing(&asked), 1);
+    let warned = asked.ask("The ferry?").last.unwrap().warnings;
+    assert!(warned.iter().any(|warning| warning.contains("1 passage is missing")), "{warned:?}");
+    asked.engine.join().unwrap();
+    assert!(!state.join("dead-letters.jsonl").exists());
+}
