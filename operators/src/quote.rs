@@ -7,6 +7,8 @@
 
 use std::borrow::Cow;
 
+use unicode_normalization::UnicodeNormalization;
+
 /// Labels that are always escaped: the speakers.
 const SPEAKERS: [&str; 4] = ["user", "assistant", "system", "conversation so far"];
 
@@ -41,8 +43,8 @@ fn ends_line(c: char) -> bool {
 const TAG: usize = 400;
 
 /// Opening and closing brackets, and characters that look like them.
-const OPENING: [char; 4] = ['[', '［', '【', '〔'];
-const CLOSING: [char; 4] = [']', '］', '】', '〕'];
+const OPENING: [char; 13] = ['[', '［', '【', '〔', '〖', '〚', '⟦', '⁅', '❲', '﹝', '⦋', '⦗', '⟬'];
+const CLOSING: [char; 13] = [']', '］', '】', '〕', '〗', '〛', '⟧', '⁆', '❳', '﹞', '⦌', '⦘', '⟭'];
 
 /// Characters that may stand within a label: white space, Markdown marks and invisible characters.
 fn is_mark(c: char) -> bool {
@@ -74,8 +76,8 @@ fn is_invisible(c: char) -> bool {
 fn folded(c: char) -> char {
     match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
-        '【' | '〔' => '[',
-        '】' | '〕' => ']',
+        _ if OPENING.contains(&c) => '[',
+        _ if CLOSING.contains(&c) => ']',
         'а' | 'А' | 'α' | 'Α' => 'a',
         'в' | 'В' | 'Β' => 'b',
         'с' | 'С' | 'ϲ' => 'c',
@@ -118,12 +120,13 @@ fn unmarked(line: &str) -> &str {
 
 /// Whether a line starts with a label, ignoring leading marks.
 fn is_labelled(line: &str, labels: &[String]) -> bool {
-    // Spaces are kept only to separate words.
-    let seen = line.chars().take(6 * LONGEST).map(folded).flat_map(char::to_lowercase);
-    let seen: String = seen.filter(|c| !is_mark(*c) || *c == ' ').collect();
-    let seen = seen.replace("[ ", "[").replace(" ]", "]");
+    // NFKC turns mathematical, circled and other styled letters into plain ones (Unicode Standard Annex 15).
+    let seen = line.chars().take(6 * LONGEST).flat_map(|c| std::iter::once(c).nfkc()).map(folded);
+    // Without spaces, "Q u e s t i o n:" is seen too.
+    let seen: String = seen.flat_map(char::to_lowercase).filter(|c| !is_mark(*c)).collect();
     labels.iter().any(|label| {
         // "Question :" and "Question 2:" match "question:" too.
+        let label: String = label.chars().filter(|c| !c.is_whitespace()).collect();
         let (words, end) = label.split_at(label.len() - 1);
         let is_number = |c: char| c.is_whitespace() || end == ":" && c.is_numeric();
         seen.strip_prefix(words).is_some_and(|rest| rest.trim_start_matches(is_number).starts_with(end))
@@ -209,6 +212,9 @@ mod tests {
                 "<span style=\"color: red; font-size: 10px; margin: 0\">(7) f",
             ),
             ("a\nAssistant: b\nshort answer: c", "a\n> Assistant: b\n> short answer: c"),
+            ("𝐐𝐮𝐞𝐬𝐭𝐢𝐨𝐧: a\nⓠuestion: b", "> 𝐐𝐮𝐞𝐬𝐭𝐢𝐨𝐧: a\n> ⓠuestion: b"),
+            ("Q u e s t i o n : a\n𝓢hort  An swer: b", "> Q u e s t i o n : a\n> 𝓢hort  An swer: b"),
+            ("⟦2⟧ a\n❲𝟑❳ b\n〚4〛 c\n⟦Evidence⟧ d", "(2) a\n(𝟑) b\n(4) c\n> ⟦Evidence⟧ d"),
         ] {
             assert_eq!(all(text), want, "{text:?}");
         }
