@@ -259,7 +259,8 @@ async fn every_process_of_a_cluster_serves_everything() {
 #[tokio::test]
 async fn a_stopped_process_is_doubted_and_then_lost() {
     let pipeline = LEXICAL.replace(r#"JsonLines(path: "corpus.jsonl", watch: true)"#, "Documents()");
-    let mut cluster = Served::start(&pipeline.replace("JsonLines(path: \"turns.jsonl\", follow: true)", "Stdin()")).await;
+    let mut cluster =
+        Served::start(&pipeline.replace("JsonLines(path: \"turns.jsonl\", follow: true)", "Stdin()")).await;
     cluster.put(0, 1, "The ferry leaves at nine.").await;
     let stopped = i32::try_from(cluster.processes[2].0.id()).unwrap();
     signal(stopped, libc::SIGSTOP);

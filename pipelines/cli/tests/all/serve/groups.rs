@@ -56,7 +56,11 @@ async fn nobody_writes_for_another_group_in_any_form() {
         ("PUT", "/v1/documents/p", json!({ "text": text })),
         ("PUT", "/v1/documents/p", with(json!([]))),
         ("POST", "/v1/documents", json!({ "id": "p", "text": text, "groups": ["board"] })),
-        ("POST", "/v1/documents", json!([{ "id": "q", "text": text, "groups": ["staff"] }, { "id": "p", "text": text, "groups": ["board"] }])),
+        (
+            "POST",
+            "/v1/documents",
+            json!([{ "id": "q", "text": text, "groups": ["staff"] }, { "id": "p", "text": text, "groups": ["board"] }]),
+        ),
         ("PUT", "/v1/documents/p?metadata=%7B%22groups%22:%22board%22%7D", json!(text)),
         ("PUT", "/v1/documents/p?metadata=%7B%22groups%22:%5B%22staff%22,%22board%22%5D%7D", json!(text)),
         ("PUT", "/v1/documents/p", json!(text)),
@@ -87,9 +91,7 @@ async fn nobody_writes_for_another_group_in_any_form() {
 #[tokio::test]
 async fn who_has_left_a_group_gets_none_of_its_answers() {
     let directory = tempfile::tempdir().unwrap();
-    let turn = |turn: u32| {
-        json!({ "conversation_id": "c", "turn": turn, "speaker": "user", "text": "What is the plan for the ferry?" })
-    };
+    let turn = |turn: u32| json!({ "conversation_id": "c", "turn": turn, "speaker": "user", "text": "What is the plan for the ferry?" });
     let plan = |text: &str| Some(json!({ "text": text, "groups": ["board"] }));
     let server = start(directory.path(), r#"["board", "staff"]"#);
     let put = "/v1/documents/plan?wait=true";
@@ -142,7 +144,7 @@ async fn limits_count_turns_streams_and_bytes_of_a_token() {
             (name: "ann", token: Env("ANN"), rate: 1, burst: 5, documents: Manage),
             (name: "bob", token: Env("BOB"), concurrency: 1, documents: Manage),
         ],
-        limits: (token_streams: 1, token_mb: 12),
+        limits: (token_streams: 1, token_mb: 20),
     )"#;
     std::fs::write(directory.path().join("serve.ron"), config).unwrap();
     let server = Server::start(directory.path(), &pipeline(), &["--config", "serve.ron"], &SECRETS[1..]);
@@ -161,7 +163,7 @@ async fn limits_count_turns_streams_and_bytes_of_a_token() {
         assert_eq!(send(&server, "bob", "GET", path, None).await.0, 200, "{path}");
     }
     // A list that nobody reads keeps its place and its bytes until the connection is closed.
-    let long = json!({ "text": "word ".repeat(1 << 20), "groups": ["staff"] });
+    let long = json!({ "text": "word ".repeat(3 << 19), "groups": ["staff"] });
     assert_eq!(send(&server, "bob", "PUT", "/v1/documents/long", Some(long)).await.0, 200);
     let address = server.url.strip_prefix("http://").unwrap();
     let mut unread = std::net::TcpStream::connect(address).unwrap();
