@@ -230,7 +230,7 @@ impl Store {
                         Some(caller) => {
                             let own = of_callers.range((caller.as_str(), 0)..=(caller.as_str(), u64::MAX))?.next();
                             let own = own.transpose()?.map(|(key, _)| key.value().1);
-                            let window = NEWEST.min(bounds.answers / 2);
+                            let window = NEWEST.min(bounds.answers / 2).min(table.len()? / 2);
                             own.filter(|own| own + window <= last).unwrap_or(oldest)
                         }
                         None => oldest,

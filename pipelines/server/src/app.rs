@@ -261,7 +261,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/answers", get(answers::list))
         .route("/openapi.json", get(openapi::document))
         .merge(states())
-        .route_layer(middleware::from_fn(meter));
+        .route_layer(middleware::from_fn_with_state(app.clone(), meter));
     let known = work.merge(metered).route_layer(middleware::from_fn_with_state(app.clone(), identify));
     let router = known
         .route("/", get(page::page))
@@ -310,7 +310,7 @@ fn states() -> Router<App> {
 /// The routes that show the state of a process.
 fn shown(app: &App) -> Router<App> {
     states()
-        .route_layer(middleware::from_fn(meter))
+        .route_layer(middleware::from_fn_with_state(app.clone(), meter))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
@@ -340,7 +340,7 @@ pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
         .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::where_to));
     let router = Router::new()
         .route("/metrics", get(metrics::text))
-        .route_layer(middleware::from_fn(meter))
+        .route_layer(middleware::from_fn_with_state(app.clone(), meter))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .merge(answered)
         .route("/healthz", get(health::alive))

@@ -295,11 +295,13 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
 }
 
 /// Middleware: the caller's limits for a request that needs no slot.
-pub async fn meter(request: Request, next: Next) -> Response {
+pub async fn meter(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(principal) = request.extensions().get::<Arc<Principal>>().cloned() else {
         return ApiError::unauthorized("this server requires a token").into_response();
     };
-    if let Err(error) = principal.share.request() {
+    // Programs of this machine, such as `turnflow top`, look at a server without tokens as often as they like.
+    let is_rated = !app.tokens().is_empty() || request.uri().path() == "/v1/answers";
+    if is_rated && let Err(error) = principal.share.request() {
         return error.into_response();
     }
     let load = Load::new(principal.share.clone());

@@ -144,7 +144,7 @@ async fn limits_count_turns_streams_and_bytes_of_a_token() {
             (name: "ann", token: Env("ANN"), rate: 1, burst: 5, documents: Manage),
             (name: "bob", token: Env("BOB"), concurrency: 1, documents: Manage),
         ],
-        limits: (token_streams: 1, token_mb: 12),
+        limits: (token_streams: 1, token_mb: 20),
     )"#;
     std::fs::write(directory.path().join("serve.ron"), config).unwrap();
     let server = Server::start(directory.path(), &pipeline(), &["--config", "serve.ron"], &SECRETS[1..]);
@@ -163,7 +163,7 @@ async fn limits_count_turns_streams_and_bytes_of_a_token() {
         assert_eq!(send(&server, "bob", "GET", path, None).await.0, 200, "{path}");
     }
     // A list that nobody reads keeps its place and its bytes until the connection is closed.
-    let long = json!({ "text": "word ".repeat(1 << 20), "groups": ["staff"] });
+    let long = json!({ "text": "word ".repeat(3 << 19), "groups": ["staff"] });
     assert_eq!(send(&server, "bob", "PUT", "/v1/documents/long", Some(long)).await.0, 200);
     let address = server.url.strip_prefix("http://").unwrap();
     let mut unread = std::net::TcpStream::connect(address).unwrap();
