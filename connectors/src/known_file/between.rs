@@ -3,10 +3,11 @@
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::rotated::{Rotation, is_anothers, rotation_of};
-use super::{LISTINGS, head_of, pause, siblings};
+use super::{Content, LISTINGS, head_of, pause, siblings};
 use crate::watch::identity_of;
 
 /// A log that was read to its end: the data that later logs are recognised by.
@@ -16,6 +17,8 @@ pub(crate) struct Past {
     identity: Option<(u64, u64)>,
     times: Times,
     head: Vec<u8>,
+    /// The log itself, to compare others with.
+    file: Option<Arc<File>>,
 }
 
 /// Time of the last modification, and of the creation.
@@ -29,12 +32,13 @@ impl Past {
     /// Describes an open log that starts with `head`.
     pub(crate) fn of(file: &File, head: Vec<u8>) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        Ok(Self { identity: Some(identity_of(&metadata)), times: times_of(&metadata), head })
+        let file = file.try_clone().ok().map(Arc::new);
+        Ok(Self { identity: Some(identity_of(&metadata)), times: times_of(&metadata), head, file })
     }
 
     /// A log that is lost.
     pub(super) fn lost(times: Times) -> Self {
-        Self { identity: None, times, head: Vec::new() }
+        Self { identity: None, times, head: Vec::new(), file: None }
     }
 }
 
@@ -78,37 +82,36 @@ fn listed(path: &Path, past: &Past, others: &[PathBuf]) -> Option<Between> {
     if since == named.len() {
         return Some(between);
     }
-    let head_at = |path: &Path| File::open(path).and_then(|file| head_of(&file, u64::MAX)).unwrap_or_default();
     let head_of_listed = |(path, metadata): &(PathBuf, Metadata)| {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             opened => opened.ok(),
         };
         // A file that cannot be read has no head to compare.
-        let Some(file) = file else { return Some(Vec::new()) };
+        let Some(file) = file else { return Some(Start::default()) };
         let same = file.metadata().is_ok_and(|opened| identity_of(&opened) == identity_of(metadata));
-        same.then(|| head_of(&file, u64::MAX).unwrap_or_default())
+        same.then(|| Start::of(file))
     };
     // If two files start alike, the later one may be a copy.
-    let mut known: Vec<Vec<u8>> = named[..since].iter().map(head_of_listed).collect::<Option<_>>()?;
-    known.push(past.head.clone());
+    let mut known: Vec<Start> = named[..since].iter().map(head_of_listed).collect::<Option<_>>()?;
+    known.push(Start { head: past.head.clone(), file: past.file.clone() });
     if present.is_some() && path.is_file() {
-        known.push(head_at(path));
+        known.extend(File::open(path).ok().map(Start::of));
     }
     for (sibling, metadata) in named.drain(since..) {
         let entry = (sibling, metadata);
-        let head = head_of_listed(&entry)?;
+        let start = head_of_listed(&entry)?;
         let (sibling, metadata) = entry;
-        if known.iter().any(|other| begin_alike(other, &head)) {
+        if known.iter().any(|other| other.may_be_copy(&start)) {
             between.unclear.push((sibling, "it starts like another log and may be a copy of it"));
             continue;
         }
-        match standing_of(&sibling, &metadata, &head, path, past) {
+        match standing_of(&sibling, &metadata, &start.head, path, past) {
             Ok(true) => between.logs.push((sibling, identity_of(&metadata))),
             Ok(false) => {}
             Err(why) => between.unclear.push((sibling, why)),
         }
-        known.push(head);
+        known.push(start);
     }
     // The present file may also have been rotated in the meantime.
     (fs::metadata(path).ok().map(|metadata| identity_of(&metadata)) == present).then_some(between)
@@ -142,7 +145,33 @@ fn standing_of(
     }
 }
 
-fn begin_alike(one: &[u8], other: &[u8]) -> bool {
-    let length = one.len().min(other.len());
-    length > 0 && one[..length] == other[..length]
+/// The first bytes of a file, and the file.
+#[derive(Clone, Debug, Default)]
+struct Start {
+    head: Vec<u8>,
+    file: Option<Arc<File>>,
+}
+
+impl Start {
+    fn of(file: File) -> Self {
+        let head = head_of(&file, u64::MAX).unwrap_or_default();
+        Self { head, file: Some(Arc::new(file)) }
+    }
+
+    /// Whether one of two files may be a copy of the other, or of a part of it. Logs often begin alike, so the first bytes
+    /// only rule it out.
+    fn may_be_copy(&self, other: &Self) -> bool {
+        let length = self.head.len().min(other.head.len());
+        if length == 0 || self.head[..length] != other.head[..length] {
+            return false;
+        }
+        let (Some(one), Some(other)) = (&self.file, &other.file) else { return true };
+        let bytes = |file: &File| file.metadata().map(|metadata| metadata.len());
+        let digests = || -> io::Result<bool> {
+            let length = bytes(one)?.min(bytes(other)?);
+            let digest = |file| Content::of(file, length).map(|mut content| content.digest(length));
+            Ok(digest(one)? == digest(other)?)
+        };
+        digests().unwrap_or(true)
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) use self::between::{Between, Past, between};
 pub(crate) use self::content::{Content, Digest};
 pub(crate) use self::older::Older;
 pub(crate) use self::rotated::open_rotated;
-use self::rotated::rotation_of;
+use self::rotated::{Rotation, rotation_of};
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
 
@@ -256,7 +256,7 @@ fn find_once(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     }
     // Accepts only copies that are named like a rotation of the log.
     let mut copies = beside;
-    copies.retain(|(sibling, _)| rotation_of(sibling, path).is_some());
+    copies.retain(|(sibling, _)| rotation_of(sibling, path).is_some_and(|rotation| rotation != Rotation::Unclear));
     copies.sort_by_key(|(_, metadata)| std::cmp::Reverse(metadata.modified().ok()));
     let copy = copies
         .into_iter()

@@ -22,7 +22,7 @@ pub(super) enum Rotation {
     Numbered,
     /// It has none.
     Unnumbered,
-    /// It has a number, but another log may be named so: `turns1.jsonl`.
+    /// Another log may be named so: `turns1.jsonl`, `turns-eu.jsonl`.
     Unclear,
 }
 
@@ -45,7 +45,8 @@ fn made_from(sibling: &[u8], log: &[u8]) -> Option<Rotation> {
     let (stem, extension) = log.split_at(dot);
     let middle = name.strip_prefix(stem)?.strip_suffix(extension)?;
     if !is_number(middle) {
-        return None;
+        // `turns.old.jsonl` or `turns-Jan-01.jsonl`, but also `turns-eu.jsonl`.
+        return (middle.len() > 1 && middle.first().is_some_and(is_separator)).then_some(Rotation::Unclear);
     }
     let digits = middle.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let is_clear = digits >= DATE || middle.first().is_some_and(|first| is_separator(first) || b" (".contains(first));

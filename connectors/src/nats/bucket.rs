@@ -186,7 +186,7 @@ impl Following {
         let mut reader = match resumes {
             Some((_, last)) if self.is_ready => {
                 let first = First::After(*last);
-                Reader::new(connection.clone(), opened.stream.clone(), self.subject(), None, first)
+                Reader::new(connection.clone(), opened.stream.clone(), Some(self.subject()), None, first)
             }
             _ => self.read_all(&connection, &opened)?,
         };
@@ -234,17 +234,19 @@ impl Following {
         }
     }
 
-    /// The subjects of all keys; `None` for all of the stream, which has those of several buckets.
-    fn subject(&self) -> Option<String> {
-        let [only] = &self.prefixes[..] else { return None };
-        Some(format!("{only}>"))
+    /// The subjects of all keys: of the bucket, or of all buckets whose messages the stream has.
+    fn subject(&self) -> String {
+        match &self.prefixes[..] {
+            [only] => format!("{only}>"),
+            _ => "$KV.>".to_owned(),
+        }
     }
 
     /// Reads the last value of each key, and deletes the documents whose keys are gone. Returns the reader, which reads
     /// what comes later.
     fn read_all(&mut self, connection: &Connection, opened: &super::reader::Opened) -> Result<Reader, ConnectorError> {
         let mut reader =
-            Reader::new(connection.clone(), opened.stream.clone(), self.subject(), None, First::LastOfEach);
+            Reader::new(connection.clone(), opened.stream.clone(), Some(self.subject()), None, First::LastOfEach);
         self.wait(reader.begin())?;
         let mut gone = self.known.clone();
         let mut last = opened.last;

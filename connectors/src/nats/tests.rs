@@ -440,12 +440,24 @@ fn a_bucket_that_mirrors_or_collects_others_is_read() {
         let config = Config { max_messages_per_subject: 1, allow_direct: true, ..config };
         runtime().block_on(client.create_stream(config)).unwrap();
     }
+    // The server copies messages when it finds time.
+    let until_has = |name: &str, messages: u64| {
+        let end = Instant::now() + PATIENCE;
+        let count =
+            || runtime().block_on(async { client.get_stream(name).await.unwrap().cached_info().state.messages });
+        while count() < messages {
+            assert!(Instant::now() < end, "{name} has {} messages", count());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    until_has("KV_mirror", 1);
     let mirror = Corpus::run(bucket(server.port, "mirror"), Mode::Follow);
-    mirror.until(&["a=first"]);
+    assert_eq!(mirror.start(), ["a=first"]);
     put(&stores[0], "c", "later");
     mirror.until(&["c=later"]);
     mirror.end(true).unwrap_err();
+    until_has("KV_all", 3);
     let all = Corpus::run(bucket(server.port, "all"), Mode::Follow);
-    all.until(&["a=first", "b=second", "c=later"]);
+    assert_eq!(all.start(), ["a=first", "b=second", "c=later"]);
     all.end(true).unwrap_err();
 }

@@ -76,6 +76,31 @@ fn a_rotated_log_that_begins_alike_is_read_wholly() {
     assert_eq!(generations, [1, 1, 2]);
 }
 
+/// Why it exists: logs of several days that begin alike were taken for copies of each other.
+#[test]
+fn rotated_logs_that_begin_alike_are_all_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("t.jsonl"), day(&["m1", "m2"])).unwrap();
+    let place = end_of(directory.path());
+    append(&at("t.jsonl"), &lines(&["m3"]));
+    fs::rename(at("t.jsonl"), at("t.jsonl.3")).unwrap();
+    let times = |name: &str, seconds: u64| {
+        let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::OpenOptions::new().write(true).open(at(name)).unwrap().set_modified(time).unwrap();
+    };
+    for (name, own, seconds) in [("t.jsonl.2", "t1", 20), ("t.jsonl.1", "w1", 30)] {
+        fs::write(at(name), day(&[own])).unwrap();
+        times(name, seconds);
+    }
+    // A copy is not read.
+    fs::write(at("t.jsonl.copy1"), day(&["w1"])).unwrap();
+    fs::write(at("t.jsonl"), day(&["th1"])).unwrap();
+    times("t.jsonl.3", 10);
+    times("t.jsonl.copy1", 40);
+    assert_eq!(own(directory.path(), &place), (["m3", "t1", "w1", "th1"].map(String::from).to_vec(), 604));
+}
+
 /// What an earlier version has stored knows the beginning only.
 #[test]
 fn offsets_of_earlier_versions_are_understood() {

@@ -50,8 +50,9 @@ struct State {
 /// children from now on. Only the first call counts.
 pub fn start_with(arguments: &[&str]) {
     // A program that was replaced on the disk is still this one.
-    let this = if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() };
-    if let (Ok(path), true) = (this, cfg!(unix)) {
+    let running = PathBuf::from("/proc/self/exe");
+    let this = if running.exists() { Ok(running) } else { std::env::current_exe() };
+    if let Ok(path) = this {
         PROGRAM.get_or_init(|| Program { path, arguments: arguments.iter().map(OsString::from).collect() });
     }
 }
