@@ -300,10 +300,10 @@ pub trait Generator: Send + Sync {
     ) -> BoxFuture<'static, Result<Generation, InferenceError>>;
     /// Number of tokens of a text in the model's tokenization; estimated if its tokenizer is not available.
     fn count(&self, text: &str) -> usize;
-    /// Whether a text may begin with thoughts without an opening tag, because a server's chat template
-    /// writes that tag.
-    fn may_lack_opening(&self) -> bool {
-        false
+    /// Whether a text begins with thoughts without an opening tag, because a server's chat template
+    /// writes that tag; `None` if only the texts tell.
+    fn unmarked_thoughts(&self) -> Option<bool> {
+        Some(false)
     }
 }
 

@@ -71,6 +71,14 @@ struct Remembered<M: ?Sized> {
     inner: Arc<M>,
 }
 
+/// An error if a value is not finite: such a vector would be near to everything, or to nothing.
+fn finite<'v>(values: impl IntoIterator<Item = &'v f32>) -> Result<(), InferenceError> {
+    match values.into_iter().all(|value| value.is_finite()) {
+        true => Ok(()),
+        false => Err(InferenceError::Shape("returned a vector with a value that is not a number".to_owned())),
+    }
+}
+
 fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
@@ -94,14 +102,19 @@ impl Embedder for Remembered<dyn Embedder> {
         role: Role,
         priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
-        if priority == Priority::Corpus {
-            return self.inner.embed(texts, role, priority);
-        }
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
+            let embed = |texts: Vec<String>| async {
+                let vectors = inner.embed(texts, role, priority).await?;
+                vectors.iter().try_for_each(|vector| finite(vector.iter()))?;
+                Ok(vectors)
+            };
+            if priority == Priority::Corpus {
+                return embed(texts).await;
+            }
             let keys = by.keys(&texts, role);
             let decode = |bytes: &[u8]| Some(read_floats(bytes).collect::<Vector>());
-            let compute = |missing: Vec<usize>| inner.embed(pick(&texts, &missing), role, priority);
+            let compute = |missing: Vec<usize>| embed(pick(&texts, &missing));
             by.cache.each(&keys, decode, |vector| floats(vector), compute).await
         }
         .boxed()
@@ -119,14 +132,19 @@ impl TokenEmbedder for Remembered<dyn TokenEmbedder> {
         role: Role,
         priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>> {
-        if priority == Priority::Corpus {
-            return self.inner.embed_tokens(texts, role, priority);
-        }
         let (by, inner, dimension) = (self.by.clone(), self.inner.clone(), self.inner.dimension());
         async move {
+            let embed = |texts: Vec<String>| async {
+                let vectors = inner.embed_tokens(texts, role, priority).await?;
+                vectors.iter().try_for_each(|vectors| finite(vectors.values.iter()))?;
+                Ok(vectors)
+            };
+            if priority == Priority::Corpus {
+                return embed(texts).await;
+            }
             let keys = by.keys(&texts, role);
             let decode = |bytes: &[u8]| Some(TokenVectors { dimension, values: read_floats(bytes).collect() });
-            let compute = |missing: Vec<usize>| inner.embed_tokens(pick(&texts, &missing), role, priority);
+            let compute = |missing: Vec<usize>| embed(pick(&texts, &missing));
             by.cache.each(&keys, decode, |vectors| floats(&vectors.values), compute).await
         }
         .boxed()
@@ -140,11 +158,16 @@ impl SparseEmbedder for Remembered<dyn SparseEmbedder> {
         role: Role,
         priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
-        if priority == Priority::Corpus {
-            return self.inner.embed_sparse(texts, role, priority);
-        }
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
+            let embed = |texts: Vec<String>| async {
+                let vectors = inner.embed_sparse(texts, role, priority).await?;
+                vectors.iter().try_for_each(|vector| finite(vector.iter().map(|(_, weight)| weight)))?;
+                Ok(vectors)
+            };
+            if priority == Priority::Corpus {
+                return embed(texts).await;
+            }
             let keys = by.keys(&texts, role);
             let decode = |bytes: &[u8]| {
                 let pair = |bytes: &[u8]| {
@@ -156,7 +179,7 @@ impl SparseEmbedder for Remembered<dyn SparseEmbedder> {
             let encode = |vector: &SparseVector| {
                 vector.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()].concat()).collect()
             };
-            let compute = |missing: Vec<usize>| inner.embed_sparse(pick(&texts, &missing), role, priority);
+            let compute = |missing: Vec<usize>| embed(pick(&texts, &missing));
             by.cache.each(&keys, decode, encode, compute).await
         }
         .boxed()
@@ -248,7 +271,7 @@ impl Generator for Remembered<dyn Generator> {
         self.inner.count(text)
     }
 
-    fn may_lack_opening(&self) -> bool {
-        self.inner.may_lack_opening()
+    fn unmarked_thoughts(&self) -> Option<bool> {
+        self.inner.unmarked_thoughts()
     }
 }

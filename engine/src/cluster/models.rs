@@ -420,8 +420,8 @@ impl Generator for Shared<dyn Generator> {
         self.inner.count(text)
     }
 
-    fn may_lack_opening(&self) -> bool {
-        self.inner.may_lack_opening()
+    fn unmarked_thoughts(&self) -> Option<bool> {
+        self.inner.unmarked_thoughts()
     }
 }
 

@@ -34,7 +34,11 @@ enum Habit {
 impl Spoken {
     /// A generator without the thoughts of `inner`.
     pub fn new(inner: Arc<dyn Generator>) -> Self {
-        let habit = if inner.may_lack_opening() { Habit::Unknown } else { Habit::Marked };
+        let habit = match inner.unmarked_thoughts() {
+            None => Habit::Unknown,
+            Some(true) => Habit::Unmarked,
+            Some(false) => Habit::Marked,
+        };
         Self { inner, habit: Arc::new(AtomicU8::new(habit as u8)) }
     }
 }
@@ -114,8 +118,8 @@ impl Generator for Spoken {
         self.inner.count(text)
     }
 
-    fn may_lack_opening(&self) -> bool {
-        self.inner.may_lack_opening()
+    fn unmarked_thoughts(&self) -> Option<bool> {
+        self.inner.unmarked_thoughts()
     }
 }
 
@@ -145,8 +149,8 @@ mod tests {
             0
         }
 
-        fn may_lack_opening(&self) -> bool {
-            true
+        fn unmarked_thoughts(&self) -> Option<bool> {
+            None
         }
     }
 

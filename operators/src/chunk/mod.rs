@@ -96,4 +96,4 @@ fn windows(units: usize, size: usize, overlap: usize) -> Vec<(usize, usize)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,7 @@ use super::*;
 mod chunkers;
 #[allow(dead_code)]
 #[path = "../../../fuzz/src/mutations.rs"]
-mod mutations;
+pub(crate) mod mutations;
 
 #[test]
 fn windows_cover_everything_and_overlap_as_told() {

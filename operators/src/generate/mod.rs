@@ -217,9 +217,7 @@ impl Operator for Generate {
                 return Err(InferenceError::NoText("its reply is a label without an answer".to_owned()).into());
             }
             let status = if says_idk(text, &self.config.idk) { Status::Idk } else { Status::Answered };
-            if !cited.passages.is_empty() {
-                checks.insert("citations".into(), json!(cited.passages));
-            }
+            checks.insert("citations".into(), json!(cited.passages));
             Ok(self.answer(query, text, status, hits, checks))
         }
         .boxed()

@@ -38,7 +38,10 @@ const PIPELINE: &str = r#"Pipeline(
 
 /// The same with answers that a model writes.
 fn written_by(model: &Model) -> String {
-    let llm = format!("models: {{ \"llm\": OpenAi(url: {:?}, model: \"m\", retries: 0) }},\n    corpora:", model.url);
+    let llm = format!(
+        "models: {{ \"llm\": OpenAi(url: {:?}, model: \"m\", retries: 0, unmarked_thoughts: Some(false)) }},\n    corpora:",
+        model.url
+    );
     let generated = "Generate(input: \"found\", model: \"llm\")";
     PIPELINE.replace("corpora:", &llm).replace("ExtractiveAnswer(input: \"found\")", generated)
 }
@@ -313,13 +316,14 @@ fn a_streamed_answer_comes_word_by_word() {
     let model = Model::start();
     with_cluster("Serve()", &written_by(&model), async |cluster| {
         // The model writes each word when the one before it has arrived.
-        model.pieces.send(Some("The ")).unwrap();
+        model.pieces.send(Some("Ferries ")).unwrap();
         let mut response = cluster.stream("When does the ferry leave?").await;
         assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/event-stream"));
-        until_said(&mut response, "\"The \"").await;
-        for word in ["ferry ", "leaves."] {
+        until_said(&mut response, "\"Ferries\"").await;
+        for word in ["leave ", "soon."] {
             model.pieces.send(Some(word)).unwrap();
-            until_said(&mut response, &format!("\"{word}\"")).await;
+            // A blank comes with the word behind it.
+            until_said(&mut response, &format!("\" {}\"", word.trim())).await;
         }
         model.pieces.send(None).unwrap();
         until_said(&mut response, "response.completed").await;
@@ -327,9 +331,9 @@ fn a_streamed_answer_comes_word_by_word() {
         assert_eq!(response.chunk().await.unwrap(), None);
 
         // A client that leaves cancels its turn, and with it the call of the model.
-        model.pieces.send(Some("The ")).unwrap();
+        model.pieces.send(Some("Ferries ")).unwrap();
         let mut response = cluster.stream("Does a ferry leave?").await;
-        until_said(&mut response, "\"The \"").await;
+        until_said(&mut response, "\"Ferries\"").await;
         drop(response);
         tokio::time::timeout(PATIENCE, model.left.notified()).await.unwrap();
     });
@@ -340,9 +344,9 @@ fn a_cluster_that_ends_in_the_middle_of_an_answer_cuts_it_off() {
     for is_lost in [true, false] {
         let model = Model::start();
         with_cluster("Serve(drain_s: 0.2)", &written_by(&model), async |cluster| {
-            model.pieces.send(Some("The ")).unwrap();
+            model.pieces.send(Some("Ferries ")).unwrap();
             let mut response = cluster.stream("When does the ferry leave?").await;
-            until_said(&mut response, "\"The \"").await;
+            until_said(&mut response, "\"Ferries\"").await;
             match is_lost {
                 true => cluster.lose.cancel(),
                 false => cluster.stop.cancel(),
@@ -374,9 +378,9 @@ fn a_cluster_that_ends_in_the_middle_of_an_answer_cuts_it_off() {
 fn a_server_that_stops_finishes_what_other_processes_asked() {
     let model = Model::start();
     with_cluster("Serve()", &written_by(&model), async |cluster| {
-        model.pieces.send(Some("The ")).unwrap();
+        model.pieces.send(Some("Ferries ")).unwrap();
         let mut response = cluster.stream("When does the ferry leave?").await;
-        until_said(&mut response, "\"The \"").await;
+        until_said(&mut response, "\"Ferries\"").await;
         cluster.stop.cancel();
         let begun = Instant::now();
         while cluster.send("GET", "/v1/documents", None).await.0 != 503 {

@@ -318,11 +318,11 @@ fn strangers_hold_up_nobody() {
     let mut hello = dial(&addresses.hosts[0]);
     hello.write_all(b"\0\x32turnflow cluster\0\x01too short").unwrap();
     let mut other_protocol = dial(&addresses.hosts[0]);
-    other_protocol.write_all(b"\0\x32turnflow cluster\0\x0232 bytes that may mean anything.").unwrap();
+    other_protocol.write_all(b"\0\x32turnflow cluster\0\x0332 bytes that may mean anything.").unwrap();
     let mut answer = Vec::new();
     // The connection may be reset after the answer.
     let _ = other_protocol.read_to_end(&mut answer);
-    assert_eq!(answer, [0, 3, 3, 0, 1]);
+    assert_eq!(answer, [0, 3, 3, 0, 2]);
     all(vec![first, start(addresses.member(1), 0)]);
     endless.join().unwrap();
     drop((silent, http, hello));

@@ -28,13 +28,14 @@ pub(super) fn pieces_in_time(
     pieces: impl Stream<Item = reqwest::Result<Bytes>> + Unpin,
     silence: Duration,
 ) -> impl Stream<Item = Result<Bytes, Broken>> {
-    futures::stream::unfold(Some(pieces), move |pieces| async move {
+    let pieces = futures::stream::unfold(Some(pieces), move |pieces| async move {
         let mut pieces = pieces?;
         match tokio::time::timeout(silence, pieces.next()).await {
             Ok(piece) => Some((piece?.map_err(Broken::Connection), Some(pieces))),
             Err(_) => Some((Err(Broken::Silent), None)),
         }
-    })
+    });
+    pieces.fuse()
 }
 
 /// The bytes of an event stream, within limits. An empty line follows the last byte, so that an event that was not ended
@@ -77,7 +78,7 @@ pub(super) struct Head {
 /// Reads a response until it is clear whether it is a stream of events. Servers and proxies send event streams with any
 /// content type or none, and one JSON value as an event stream, so the bytes decide.
 pub(super) async fn head(pieces: &mut (impl Stream<Item = Result<Bytes, Broken>> + Unpin)) -> Result<Head, Broken> {
-    let mut bytes = Vec::new();
+    let (mut bytes, mut read) = (Vec::new(), 0);
     loop {
         if !BYTE_ORDER_MARK.starts_with(&bytes) || bytes.len() == BYTE_ORDER_MARK.len() {
             let from = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
@@ -88,7 +89,14 @@ pub(super) async fn head(pieces: &mut (impl Stream<Item = Result<Bytes, Broken>>
             }
         }
         match pieces.next().await {
-            Some(piece) => bytes.extend_from_slice(&piece?),
+            Some(piece) => {
+                let piece = piece?;
+                read += piece.len();
+                if read > MOST {
+                    return Err(Broken::TooLong(format!("the response is longer than {} MiB", MOST >> 20)));
+                }
+                bytes.extend_from_slice(&piece);
+            }
             None => return Ok(Head { is_events: false, bytes }),
         }
     }

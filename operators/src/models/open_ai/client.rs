@@ -86,6 +86,8 @@ struct Failure {
     after: Option<Duration>,
     /// The body of a response that refuses the request.
     refusal: Option<String>,
+    /// Whether half a text came. A caller with retries of its own does not pay for it again and again.
+    is_half: bool,
 }
 
 impl Failure {
@@ -100,9 +102,9 @@ impl Failure {
     /// The final error, for a client that makes this many retries. A transient error stays marked as such only if the
     /// client makes none, so that its caller may retry.
     fn told(self, retries: usize) -> InferenceError {
-        let Self { mut error, passing, .. } = self;
+        let Self { mut error, passing, is_half, .. } = self;
         if let InferenceError::Server { transient, .. } | InferenceError::TimedOut { transient, .. } = &mut error {
-            *transient = passing && retries == 0;
+            *transient = passing && retries == 0 && !is_half;
         }
         if let InferenceError::Server { status, outage, .. } = &mut error {
             // A wrong key, an empty account and a missing model are no faults of the input either.
@@ -311,7 +313,7 @@ impl Client {
         }
         let refusal = matches!(status.as_u16(), 400 | 422).then_some(text);
         let error = self.error(Some(status.as_u16()), reason);
-        Err(Failure { error, passing: passes(status.as_u16().into()), after, refusal })
+        Err(Failure { error, passing: passes(status.as_u16().into()), after, refusal, is_half: false })
     }
 
     /// The whole body of a successful response.
@@ -378,16 +380,17 @@ impl Client {
 
     fn late(&self, waited: Duration) -> Failure {
         let error = InferenceError::TimedOut { url: self.url.clone(), seconds: waited.as_secs_f64(), transient: false };
-        Failure { error, passing: true, after: None, refusal: None }
+        Failure { error, passing: true, after: None, refusal: None, is_half: false }
     }
 
     /// A failure that a retry does not mend.
     fn permanent(&self, reason: String) -> Failure {
-        Failure { error: self.refused(reason), passing: false, after: None, refusal: None }
+        Failure { error: self.refused(reason), passing: false, after: None, refusal: None, is_half: false }
     }
 
     fn wrong(&self, error: &AnswerError) -> Failure {
-        Failure { passing: error.passes(), ..self.permanent(error.to_string()) }
+        let is_half = *error == AnswerError::Cut;
+        Failure { passing: error.passes(), is_half, ..self.permanent(error.to_string()) }
     }
 
     /// The bytes of a response have ended too early.

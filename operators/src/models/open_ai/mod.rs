@@ -102,6 +102,10 @@ pub struct OpenAiConfig {
     /// such as `{"temperature": None}`. Default: none.
     #[serde(default)]
     pub body: BTreeMap<String, Option<serde_json::Value>>,
+    /// Whether replies begin with thoughts that have no opening tag, because the server's chat template has written it.
+    /// Default: the replies tell, and the first one is streamed only when it is known.
+    #[serde(default)]
+    pub unmarked_thoughts: Option<bool>,
     /// Default sampling settings, for fields that operators omit. The protocol supports only `max_tokens`,
     /// `temperature`, `top_p`, `seed` and `stop`.
     #[serde(default)]
@@ -230,8 +234,12 @@ impl OpenAiConfig {
         let sampling = self.sampling.over(&Sampling::default());
         let client = self.server().client("chat/completions")?;
         let meter = client.meter.clone();
-        let form =
-            request::Form { seeded: self.seeded, limit_field: self.limit_field.clone(), body: self.body.clone() };
+        let form = request::Form {
+            seeded: self.seeded,
+            limit_field: self.limit_field.clone(),
+            body: self.body.clone(),
+            unmarked_thoughts: self.unmarked_thoughts,
+        };
         let generator = request::OpenAi::new(client, self.model.clone(), self.context, counter, sampling).with(form);
         Ok(Model {
             name: name.to_owned(),

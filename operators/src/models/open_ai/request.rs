@@ -70,11 +70,13 @@ pub(super) struct Form {
     pub limit_field: String,
     /// Fields to set, or to leave out.
     pub body: BTreeMap<String, Option<Value>>,
+    /// Whether replies begin with thoughts without an opening tag, if that is known.
+    pub unmarked_thoughts: Option<bool>,
 }
 
 impl Default for Form {
     fn default() -> Self {
-        Self { seeded: true, limit_field: "max_tokens".into(), body: BTreeMap::new() }
+        Self { seeded: true, limit_field: "max_tokens".into(), body: BTreeMap::new(), unmarked_thoughts: None }
     }
 }
 
@@ -126,8 +128,8 @@ impl Generator for OpenAi {
         self.counter.count(text)
     }
 
-    fn may_lack_opening(&self) -> bool {
-        true
+    fn unmarked_thoughts(&self) -> Option<bool> {
+        self.form.unmarked_thoughts
     }
 }
 
@@ -200,6 +202,7 @@ mod tests {
             seeded: false,
             limit_field: "max_completion_tokens".into(),
             body: fields.map(|(name, value)| (name.to_owned(), value)).into(),
+            unmarked_thoughts: None,
         };
         let other = body("m", &prompt, &sampling, &form);
         assert!(["seed", "temperature", "max_tokens"].iter().all(|field| other.get(field).is_none()), "{other}");

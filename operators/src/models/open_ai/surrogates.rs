@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 /// Private characters that stand for the halves U+D800 to U+DFFF.
-const MARKS: u32 = 0x10_0000;
+const MARKS: u32 = 0x10_f000;
 const HALVES: std::ops::RangeInclusive<u32> = 0xd800..=0xdfff;
 /// The first of the second halves.
 const SECOND: u32 = 0xdc00;
@@ -56,10 +56,20 @@ pub(super) fn append(text: &mut String, piece: &str) {
     let joined = first
         .zip(second)
         .and_then(|(first, second)| char::from_u32(0x1_0000 + ((first - HALVES.start()) << 10) + (second - SECOND)));
-    let Some(letter) = joined else { return text.push_str(piece) };
-    text.pop();
-    text.push(letter);
-    text.extend(piece.chars().skip(1));
+    let is_half = |c: char| half(c).is_some();
+    if text.ends_with(is_half) {
+        text.pop();
+        text.push(joined.unwrap_or(char::REPLACEMENT_CHARACTER));
+    }
+    let rest = &piece[joined.and(piece.chars().next()).map_or(0, char::len_utf8)..];
+    // Only a first half at the end may still become a letter.
+    let end = rest.char_indices().next_back().filter(|(_, last)| half(*last).is_some_and(|half| half < SECOND));
+    let end = end.map_or(rest.len(), |(at, _)| at);
+    match rest[..end].contains(is_half) {
+        true => text.push_str(&rest[..end].replace(is_half, "\u{fffd}")),
+        false => text.push_str(&rest[..end]),
+    }
+    text.push_str(&rest[end..]);
 }
 
 /// The text without a half at its end.
@@ -70,7 +80,7 @@ pub(super) fn whole(text: &str) -> &str {
     }
 }
 
-/// The text with halves that are left replaced by U+FFFD.
+/// The text with a half that is left at its end replaced by U+FFFD.
 pub(super) fn replaced(text: String) -> String {
     let is_half = |c| half(c).is_some();
     if text.contains(is_half) { text.replace(is_half, "\u{fffd}") } else { text }

@@ -13,10 +13,7 @@ use turnflow_engine::language::{ChatRole, Finish, Generation, Generator, Message
 use super::client::{Client, Limits};
 use super::replies;
 use super::request::{Counter, OpenAi};
-
-#[allow(dead_code)]
-#[path = "../../../../fuzz/src/mutations.rs"]
-mod mutations;
+use crate::chunk::tests::mutations;
 
 const KEY: &str = "sk-test-0123456789";
 

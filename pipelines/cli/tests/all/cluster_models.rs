@@ -62,8 +62,10 @@ async fn text_from_another_process_is_streamed_and_is_that_of_one_process() {
     let told = ask_all(&url).await;
     for ((text, pieces), (expected, _)) in told.iter().zip(&alone) {
         assert_eq!(text, expected);
-        assert!(*pieces > 1, "{text:?} came in {pieces} piece");
+        // A sentence that replaces what the model wrote comes as a whole.
+        assert!(*pieces > 1 || text.starts_with("I do not know"), "{text:?} came in {pieces} piece");
     }
+    assert!(told.iter().any(|(_, pieces)| *pieces > 1), "{told:?}");
     // One process generates some of the texts, and the other one the others.
     let metrics = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
     let count =

@@ -136,6 +136,7 @@ fn words(kind: &str) -> String {
     match kind {
         "String" => "text".to_owned(),
         "bool" => "`true` or `false`".to_owned(),
+        "BTreeMap<String, Option<serde_json::Value>>" => "values by name, or `None`".to_owned(),
         "usize" | "u8" | "u16" | "u32" | "u64" | "i32" | "i64" => "whole number".to_owned(),
         "f32" | "f64" => "number".to_owned(),
         "FilePath" => "path".to_owned(),

@@ -138,6 +138,7 @@ fn an_outage_delays_passages_and_loses_none() {
     assert_eq!(missing(&asked), 1);
     let warned = asked.ask("The ferry?").last.unwrap().warnings;
     assert!(warned.iter().any(|warning| warning.contains("1 passage is missing")), "{warned:?}");
+    asked.engine.stop();
     asked.engine.join().unwrap();
     assert!(!state.join("dead-letters.jsonl").exists());
 }
