@@ -47,7 +47,10 @@ async fn text_from_another_process_is_streamed_and_is_that_of_one_process() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let pipeline = root().join("pipelines/generate.ron");
-    std::fs::write(directory.join("p.ron"), format!("Pipeline(include: {pipeline:?}, name: \"shared\")")).unwrap();
+    // A check that may replace the text would hold it back.
+    let flag = r#"nodes: { "checked": SelfCheck(input: "answer", on_failure: Flag) }"#;
+    let text = format!("Pipeline(include: {pipeline:?}, name: \"shared\", {flag})");
+    std::fs::write(directory.join("p.ron"), text).unwrap();
     let address = free_address();
     let url = format!("http://{address}");
     let alone = {
