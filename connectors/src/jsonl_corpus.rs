@@ -35,7 +35,7 @@ use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSource
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use crate::directory::{PASSING, may_pass};
+use crate::directory::{PASSING, PASSING_TRIES, may_pass};
 use crate::readers::Format;
 use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
@@ -159,7 +159,21 @@ impl CorpusSource for JsonLines {
             watch = Some(Watched::new(directory)?);
         }
         let stream = File::open(&self.path).map_err(|source| self.error(source))?;
+        file.waits = watch.is_none();
         file.read(stream, watch.is_none())?;
+        if watch.is_none() {
+            // Later, nothing reads the file again.
+            for left in (0..PASSING_TRIES).rev() {
+                if file.due.is_none() {
+                    break;
+                }
+                if output.stop().wait(PASSING) {
+                    return Err(Stopped.into());
+                }
+                file.waits = left > 0;
+                file.look_again(true)?;
+            }
+        }
         output.commit()?;
         output.ready()?;
         let Some(mut watch) = watch else { return Ok(()) };
@@ -252,6 +266,8 @@ struct Followed<'a> {
     torn: bool,
     /// The last reason why the file could not be read.
     fault: Option<String>,
+    /// Whether an error that may pass is not told yet, because the file is read again.
+    waits: bool,
 }
 
 impl<'a> Followed<'a> {
@@ -259,7 +275,7 @@ impl<'a> Followed<'a> {
         let stamp = FileStamp::of(&source.path);
         let file = source.path.display().to_string();
         let (rows, checked) = (Rows::default(), Instant::now());
-        Self { source, output, file, rows, stamp, checked, due: None, torn: false, fault: None }
+        Self { source, output, file, rows, stamp, checked, due: None, torn: false, fault: None, waits: false }
     }
 
     /// Whether the file should be read now, because of a burst.
@@ -351,7 +367,9 @@ impl<'a> Followed<'a> {
 
     fn fault(&mut self, error: &io::Error) {
         let reason = format!("cannot be read: {error}");
-        if self.fault.as_ref() != Some(&reason) {
+        if self.waits && may_pass(error) {
+            tracing::warn!(file = self.file, %error, "cannot be read; will retry");
+        } else if self.fault.as_ref() != Some(&reason) {
             self.output.dead_letter(&self.file, &reason, b"");
             self.fault = Some(reason);
         }

@@ -73,7 +73,7 @@ pub(crate) use tree::{PASSING, may_pass};
 use tree::{Polls, Tree};
 
 /// Number of times that a start retries what cannot be read, before it continues without it.
-const PASSING_TRIES: u32 = 5;
+pub(crate) const PASSING_TRIES: u32 = 5;
 
 /// Fields of `Directory`.
 #[derive(Debug, Clone, Deserialize)]
@@ -151,6 +151,7 @@ impl DirectoryConfig {
             links: self.links,
             max_bytes: self.max_bytes,
             torn: TORN,
+            passing: PASSING,
         }
     }
 }
@@ -202,6 +203,8 @@ pub struct Directory {
     max_bytes: u64,
     /// How long to wait for the rest of an unfinished last line of a `.jsonl` file.
     torn: Duration,
+    /// The pause before what could not be read is read again.
+    passing: Duration,
 }
 
 impl CorpusSource for Directory {
@@ -210,23 +213,15 @@ impl CorpusSource for Directory {
         if !self.watch || mode == Mode::Once {
             tree.at(self.canonical()?);
             tree.look(Path::new(""), true)?;
+            self.try_again(&mut tree, &output)?;
+            tree.read_whatever_fails()?;
             tree.publish()?;
             output.ready()?;
             return Ok(());
         }
         self.start(&mut tree)?;
         // Documents that cannot be read now may have been served before.
-        for _ in 0..PASSING_TRIES {
-            if !tree.is_failing() {
-                break;
-            }
-            if output.stop().wait(PASSING) {
-                return Err(Stopped.into());
-            }
-            for (path, _, last) in tree.take_again() {
-                tree.look(&path, last)?;
-            }
-        }
+        self.try_again(&mut tree, &output)?;
         tree.tell_failing();
         tree.publish()?;
         output.ready()?;
@@ -265,6 +260,22 @@ impl Directory {
             false => Err(io::ErrorKind::NotADirectory.into()),
         });
         root.map_err(|source| ConnectorError::Io { action: "read", path: self.root.display().to_string(), source })
+    }
+
+    /// Reads again, after pauses, what could not be read because of an error that may pass.
+    fn try_again(&self, tree: &mut Tree<'_>, output: &CorpusOutput) -> Result<(), ConnectorError> {
+        for _ in 0..PASSING_TRIES {
+            if !tree.is_failing() {
+                break;
+            }
+            if output.stop().wait(self.passing) {
+                return Err(Stopped.into());
+            }
+            for (path, _, last) in tree.take_again() {
+                tree.look(&path, last)?;
+            }
+        }
+        Ok(())
     }
 
     /// Starts watching, then reads everything.

@@ -493,3 +493,47 @@ fn what_cannot_be_read_for_a_while_stays_and_is_read_later() {
     assert_eq!(corpus.dead(), Vec::<String>::new());
     assert!(matches!(corpus.end(true), Err(ConnectorError::Stopped(_))));
 }
+
+/// A directory whose source begins while too many files are open.
+struct Limited {
+    source: Directory,
+    begins: std::sync::mpsc::Sender<()>,
+    /// Whether there are fewer again when the source has ended.
+    restores: bool,
+}
+
+impl CorpusSource for Limited {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let before = limit_files(3);
+        self.begins.send(()).unwrap();
+        let done = Box::new(self.source).run(mode, output);
+        if self.restores {
+            limit_files(before);
+        }
+        done
+    }
+}
+
+/// The same in a directory that is read once. If it lasts, it is said, and the run goes on.
+#[test]
+fn a_directory_that_is_read_once_waits_for_what_may_pass() {
+    let (base, docs) = base();
+    put(&docs, "a.md", "one");
+    put(&docs, "b/c.md", "deep");
+    let limit = limit_files(1000);
+    let (begins, begun) = std::sync::mpsc::channel();
+    let source = config("**/*").source(base.path());
+    let corpus = Corpus::run(Limited { source, begins: begins.clone(), restores: false }, Mode::Once);
+    begun.recv().unwrap();
+    // Time for the first attempt. On a slower machine, the test verifies less.
+    std::thread::sleep(Duration::from_millis(700));
+    limit_files(limit);
+    assert_eq!(corpus.start(), ["a.md=one", "b/c.md=deep"]);
+    assert_eq!(corpus.dead(), Vec::<String>::new());
+
+    let mut source = config("**/*").source(base.path());
+    source.passing = Duration::from_millis(1);
+    let corpus = Corpus::run(Limited { source, begins, restores: true }, Mode::Once);
+    assert_eq!(corpus.start(), Vec::<String>::new());
+    assert_eq!(corpus.dead().len(), 1);
+}

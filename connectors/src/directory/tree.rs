@@ -54,6 +54,8 @@ pub(super) struct Tree<'a> {
     again: Vec<(PathBuf, Duration, bool)>,
     /// Paths that cannot be read at the moment.
     failing: BTreeSet<PathBuf>,
+    /// Whether what cannot be read at the moment is read again later.
+    waits: bool,
     /// Number of changes since the last commit.
     changes: usize,
 }
@@ -71,6 +73,7 @@ impl<'a> Tree<'a> {
             stamps: HashMap::new(),
             again: Vec::new(),
             failing: BTreeSet::new(),
+            waits: true,
             changes: 0,
         }
     }
@@ -288,14 +291,25 @@ impl<'a> Tree<'a> {
 
     /// Whether the error may be temporary. If so, the path is checked again, and its known state is kept until then.
     fn passes(&mut self, path: &Path, error: &io::Error) -> bool {
-        if self.watched.is_none() || !may_pass(error) {
+        if !self.waits || !may_pass(error) {
             return false;
         }
         if self.failing.insert(path.to_owned()) {
             tracing::warn!(path = %self.root().join(path).display(), %error, "cannot be read; will retry");
         }
-        self.again.push((path.to_owned(), PASSING, false));
+        // In a directory that is read once, nothing is waited for but the error.
+        self.again.push((path.to_owned(), self.source.passing, self.watched.is_none()));
         true
+    }
+
+    /// Reads for the last time what cannot be read at the moment: what still cannot becomes a dead letter.
+    pub(super) fn read_whatever_fails(&mut self) -> Result<(), Stopped> {
+        self.waits = false;
+        for (path, _, last) in self.take_again() {
+            self.look(&path, last)?;
+        }
+        self.failing.clear();
+        Ok(())
     }
 
     fn wants(&self, path: &Path) -> Option<Format> {

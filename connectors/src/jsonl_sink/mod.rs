@@ -209,7 +209,7 @@ impl KeptAnswers for JsonLinesSink {
         let mut found = Found::default();
         self.follow()?;
         for position in former {
-            self.scan_former(&mut found, position, others)?;
+            self.scan_former(&mut found, position, search, others)?;
         }
         // A file that another sink had may carry a name like a rotation's.
         let is_own = |path: &PathBuf| {
@@ -227,7 +227,7 @@ impl KeptAnswers for JsonLinesSink {
         let had_another =
             |since: &&SinkPosition| FileMark::path_of(&since.log).is_some_and(|path| !is_same(&path, &self.path));
         let is_elsewhere = match since.filter(had_another) {
-            Some(since) if !is_here => self.scan_former(&mut found, since, others)?,
+            Some(since) if !is_here => self.scan_former(&mut found, since, search, others)?,
             _ => false,
         };
         let (is_there, from) = match standing {

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use turnflow_engine::connector::{ConnectorError, SinkPosition};
+use turnflow_engine::connector::{ConnectorError, Search, SinkPosition};
 
 use super::recover::{Found, Torn, unpacked};
 use super::{JsonLinesSink, fault};
@@ -18,6 +18,7 @@ impl JsonLinesSink {
         &self,
         found: &mut Found,
         at: &SinkPosition,
+        search: Search<'_>,
         others: &[PathBuf],
     ) -> Result<bool, ConnectorError> {
         let Some(path) = FileMark::path_of(&at.log) else { return Ok(false) };
@@ -26,10 +27,21 @@ impl JsonLinesSink {
         let standing = mark.as_ref().map(|mark| find(&path, mark, at.length));
         let is_found = !matches!(standing, None | Some(MarkedFile::Gone));
         let is_own = is_same(&path, &self.path);
-        if !is_own && others.iter().any(|other| is_same(other, &path)) {
-            tracing::warn!(file = %path.display(), "another sink writes this sink's former file now: if it contains \
-                 answers that no checkpoint covers, these are written a second time");
-            return Ok(is_found);
+        if !is_own && search.others.iter().any(|other| is_same(other, &path)) {
+            let others_had = |at: &SinkPosition| FileMark::path_of(&at.log).is_some_and(|had| is_same(&had, &path));
+            let is_longer = |file: &File| file.metadata().is_ok_and(|now| now.len() > at.length);
+            let has_more = match &standing {
+                Some(MarkedFile::Here(file)) => is_longer(file),
+                Some(MarkedFile::Away(file, _)) => {
+                    is_longer(file) || fs::metadata(&path).is_ok_and(|now| now.len() > 0)
+                }
+                Some(MarkedFile::Gone) | None => false,
+            };
+            // If the other sink has had it before, what is there is the other's.
+            return match has_more && !search.others_had.iter().any(others_had) {
+                true => Err(ConnectorError::OfAnother { path: path.display().to_string() }),
+                false => Ok(is_found),
+            };
         }
         let mut is_there = is_found;
         let (file, from, but) = match standing {

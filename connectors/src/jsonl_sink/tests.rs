@@ -382,7 +382,10 @@ fn a_former_file_is_searched_unless_another_sink_has_it_or_it_is_gone() {
     let whole = [SinkPosition { length: 0, ..former[0].clone() }];
     assert_eq!(found(Search { former: &whole, ..search }), (true, [true; 3]));
     for others in [[file.clone()], [base.join("link/deep/er/out.jsonl")]] {
-        assert_eq!(found(Search { others: &others, ..search }), (true, [false; 3]), "{others:?}");
+        assert_eq!(found(Search { others: &others, others_had: &former, ..search }), (true, [false; 3]), "{others:?}");
+        // Nobody knows yet that another sink has it: these may be this sink's answers.
+        let unclear = sink(&base.join("new"), true).kept().unwrap().recover(Search { others: &others, ..search }).err();
+        assert!(matches!(unclear, Some(ConnectorError::OfAnother { .. })), "{unclear:?}");
     }
     fs::remove_dir_all(base.join("old")).unwrap();
     assert_eq!(found(search), (true, [false; 3]));
@@ -418,7 +421,10 @@ fn a_sink_with_another_path_finds_what_it_has_at_the_old_one() {
         assert_eq!(found(search), (true, [false, true, true, true]), "{new} {is_rotated}");
         // Another sink has the old file: it exists, but is not searched.
         let others = [base.join("out.jsonl"), base.join(new)];
-        let shared = Search { others: &others, ..search };
+        let others_had = [since.clone()];
+        let unclear = sink_at(new).kept().unwrap().recover(Search { others: &others, ..search }).err();
+        assert!(matches!(unclear, Some(ConnectorError::OfAnother { .. })), "{new} {is_rotated}");
+        let shared = Search { others: &others, others_had: &others_had, ..search };
         assert_eq!(found(shared), (true, [false, false, false, true]), "{new} {is_rotated}");
         // The old file was moved to the new path, or no longer exists.
         fs::rename(base.join(if is_rotated { "out.jsonl.1" } else { "out.jsonl" }), base.join(new)).unwrap();

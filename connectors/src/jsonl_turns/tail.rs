@@ -10,7 +10,7 @@ use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, Tu
 
 use super::JsonLines;
 use super::place::Log;
-use crate::known_file::{Between, FileMark, Past, between, head_of};
+use crate::known_file::{Between, FileMark, Past, between, head_of, rotated};
 use crate::lines::Line;
 use crate::watch::{WRITING, identity_of};
 
@@ -115,11 +115,21 @@ impl<'a> Tail<'a> {
         }
         self.past = None;
         if self.output.resume().is_none() && self.generation == 0 {
+            self.tell_older();
             log.last_place(0).into_iter().for_each(|place| self.output.begins(place));
         }
         self.lost(&log.name);
         self.open = Some(log);
         Ok(())
+    }
+
+    /// Says which logs are not read because no checkpoint names them, as at a first start or without the state.
+    fn tell_older(&self) {
+        let older = rotated(&self.source.path, &self.source.others()).unwrap_or_default();
+        if let [(newest, _), ..] = &older[..] {
+            tracing::warn!(file = self.name, number = older.len(), such_as = %newest.display(),
+                "there is no checkpoint: these logs, which were rotated before, are not read");
+        }
     }
 
     /// Gives up the log of an earlier process, if it is still searched for, for the one that is read from now on.

@@ -10,7 +10,7 @@
 //! name only if its time of creation is known and the same.
 //!
 //! If a log was rotated more than once in the meantime, other logs lie between the one that was found and the one at
-//! the path; [`between`] finds these. If only a file's name is known, [`rotated`] finds all files that carry it.
+//! the path; [`between`] finds these. If only a file's name is known, [`rotated()`] finds all files that carry it.
 
 mod between;
 mod content;
@@ -31,8 +31,8 @@ use turnflow_engine::claims::real;
 pub(crate) use self::between::{Between, Past, between};
 pub(crate) use self::content::{Content, Digest};
 pub(crate) use self::older::Older;
-pub(crate) use self::rotated::open_rotated;
 use self::rotated::{Rotation, rotation_of};
+pub(crate) use self::rotated::{open_rotated, rotated};
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
 

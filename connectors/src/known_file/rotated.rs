@@ -98,7 +98,7 @@ pub(super) fn is_anothers(sibling: &Path, path: &Path, others: &[PathBuf]) -> bo
 /// # Errors
 ///
 /// The directory cannot be listed.
-pub(super) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBuf, Metadata)>> {
+pub(crate) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut others: Vec<PathBuf> = others.to_vec();
     others.extend(others.iter().filter_map(|other| target(other)).collect::<Vec<_>>());
     let mut named = rotated_beside(path, &others)?;

@@ -130,6 +130,15 @@ pub enum ConnectorError {
         /// The file.
         path: String,
     },
+    /// A sink's former file belongs to another sink, and has answers that no checkpoint covers.
+    #[error(
+        "`{path}` has answers of this sink that no checkpoint covers, and belongs to another sink now: they could not be \
+         told apart; start once with the sinks' former files, and change them after that"
+    )]
+    OfAnother {
+        /// The file.
+        path: String,
+    },
     /// Nothing reads the output any more, as when a pipe is closed. The run ends; a restart delivers the rest.
     #[error("nothing reads {output} any more")]
     Unread {

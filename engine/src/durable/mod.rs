@@ -217,6 +217,11 @@ impl Durable {
         state.replaying.insert(tracker.source().clone());
     }
 
+    /// Announces sources that a reload adds: what sinks have of their answers is needed until they are read again.
+    pub fn will_replay(&self, sources: &BTreeSet<Arc<str>>) {
+        self.state.lock().replaying.extend(sources.iter().cloned());
+    }
+
     /// Excludes sources that a reload has removed: they are not read again.
     pub fn keep_sources(&self, keep: impl Fn(&str) -> bool) {
         self.state.lock().replaying.retain(|source| keep(source));

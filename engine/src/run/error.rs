@@ -67,6 +67,17 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+    /// A reload gives a sink the file of another one.
+    #[error(
+        "node `{sink}`: its new file is written by the node `{other}`: first give `{other}` its new file, reload, and \
+         then give its former file to `{sink}`"
+    )]
+    FileOfAnother {
+        /// The sink.
+        sink: String,
+        /// The sink that writes the file.
+        other: String,
+    },
     /// A reload could not be carried out in all processes of a cluster.
     #[error("the reload failed in a part of the cluster: {reason}")]
     Reload {

@@ -22,36 +22,55 @@ pub(super) fn resume(
     context: &RuntimeContext,
     generation: &Generation,
 ) -> Result<BTreeMap<Arc<str>, SourceCheckpoint>, RunError> {
+    resume_some(context, generation, &generation.sources().cloned().collect())
+}
+
+/// The same for sources that a reload adds. If an earlier process has read one of them, its last answers are searched
+/// in sinks that are written to meanwhile.
+pub(super) fn resume_some(
+    context: &RuntimeContext,
+    generation: &Generation,
+    sources: &BTreeSet<Arc<str>>,
+) -> Result<BTreeMap<Arc<str>, SourceCheckpoint>, RunError> {
     let durable = &context.shared.durable;
-    let sources: BTreeSet<Arc<str>> = generation.sources().cloned().collect();
-    let mut checkpoints: BTreeMap<Arc<str>, SourceCheckpoint> = BTreeMap::new();
-    for source in &sources {
+    let mut all: BTreeMap<Arc<str>, SourceCheckpoint> = BTreeMap::new();
+    for source in generation.sources() {
         if let Some(checkpoint) = durable.checkpoint(source)? {
-            checkpoints.insert(source.clone(), checkpoint);
+            all.insert(source.clone(), checkpoint);
         }
     }
+    let mut checkpoints = all.clone();
+    checkpoints.retain(|source, _| sources.contains(source));
     let mut goes_on: BTreeMap<Arc<str>, bool> = BTreeMap::new();
     let mut whole: BTreeSet<Arc<str>> = BTreeSet::new();
-    let sinks = generation.sinks();
-    let files: Vec<PathBuf> = sinks.iter().filter_map(|(sink, _)| Some(sink.file()?.to_owned())).collect();
+    let every = generation.sinks();
+    // The former files of each sink.
+    let mut formers: BTreeMap<Arc<str>, Vec<SinkPosition>> = BTreeMap::new();
+    for (sink, _) in &every {
+        formers.insert(sink.id().clone(), durable.former(sink.id())?);
+    }
+    let sinks: Vec<_> =
+        every.iter().filter(|(_, from)| from.is_empty() || from.iter().any(|of| sources.contains(of))).collect();
+    let files: Vec<PathBuf> = every.iter().filter_map(|(sink, _)| Some(sink.file()?.to_owned())).collect();
     let of_others = |sink: &SinkHandle| -> Vec<SinkPosition> {
-        let all = checkpoints.values().flat_map(|checkpoint| checkpoint.marks.iter().chain(&checkpoint.written));
-        all.filter(|(id, _)| **id != *sink.id()).map(|(_, position)| position.clone()).collect()
+        let marks = all.values().flat_map(|checkpoint| checkpoint.marks.iter().chain(&checkpoint.written));
+        let former = formers.iter().flat_map(|(id, positions)| positions.iter().map(move |position| (id, position)));
+        marks.chain(former).filter(|(id, _)| **id != *sink.id()).map(|(_, position)| position.clone()).collect()
     };
-    for (sink, from) in &sinks {
+    for (sink, from) in sinks.iter().copied() {
         let others_had = of_others(sink);
         let search = Search { others: &files, others_had: &others_had, ..Search::default() };
         let known: Vec<&SourceCheckpoint> = from.iter().filter_map(|source| checkpoints.get(source)).collect();
         // First check whether the sink still has its earlier contents, then find what it got since.
         // A sink that no checkpoint knows is new and lacks nothing.
-        let former = durable.former(sink.id())?;
+        let former = &formers[sink.id()];
         let mut has_all = true;
         for had in last_of_each(known.iter().filter_map(|checkpoint| checkpoint.written.get(sink.id()))) {
-            has_all = has_all && recover(sink, Search { since: Some(had), former: &former, ..search })?;
+            has_all = has_all && recover(sink, Search { since: Some(had), former, ..search })?;
         }
         let since = first(known.iter().map(|checkpoint| checkpoint.marks.get(sink.id()))).filter(|_| has_all);
         // Without a position, all its contents are searched; that alone does not force a replay.
-        let keeps = recover(sink, Search { since, former: &former, ..search })?;
+        let keeps = recover(sink, Search { since, former, ..search })?;
         goes_on.insert(sink.id().clone(), has_all && keeps);
         if since.is_none() {
             whole.insert(sink.id().clone());
@@ -59,9 +78,13 @@ pub(super) fn resume(
     }
     let mut places = BTreeMap::new();
     let mut anew: BTreeSet<Arc<str>> = BTreeSet::new();
-    for source in &sources {
-        let reached: Vec<&Arc<SinkHandle>> =
-            sinks.iter().filter(|(sink, from)| sink.is_kept() && from.contains(source)).map(|(sink, _)| sink).collect();
+    for source in sources {
+        let reached: Vec<&Arc<SinkHandle>> = sinks
+            .iter()
+            .copied()
+            .filter(|(sink, from)| sink.is_kept() && from.contains(source))
+            .map(|(sink, _)| sink)
+            .collect();
         let lacking: Vec<&Arc<str>> = reached.iter().map(|sink| sink.id()).filter(|id| !goes_on[*id]).collect();
         // If all its sinks are new, none of them has any of its answers.
         let is_kept = |checkpoint: &&SourceCheckpoint| {
@@ -87,12 +110,11 @@ pub(super) fn resume(
         }
     }
     // The answers of a source that is read from the beginning may be anywhere in a file.
-    for (sink, from) in &sinks {
+    for (sink, from) in sinks {
         if sink.is_kept() && !whole.contains(sink.id()) && from.iter().any(|source| anew.contains(source)) {
             // So they may in a former file.
-            let former = durable.former(sink.id())?;
-            let whole: Vec<SinkPosition> =
-                former.into_iter().map(|position| SinkPosition { length: 0, ..position }).collect();
+            let former = formers[sink.id()].iter().cloned();
+            let whole: Vec<SinkPosition> = former.map(|position| SinkPosition { length: 0, ..position }).collect();
             let others_had = of_others(sink);
             recover(sink, Search { since: None, former: &whole, others: &files, others_had: &others_had })?;
         }

@@ -208,6 +208,7 @@ impl<'a> Reload<'a> {
             self.context.pool.tell(&Command::Close(generation.number));
         }
         let running = self.inner.running.lock();
+        self.context.shared.durable.keep_sources(|source| running.sources.contains_key(source));
         for mut coming in self.coming.drain(..) {
             if let Some(feed) = &mut coming.feed {
                 coming.indexes.forget(feed.shared.feed);

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::follow::{Change, Step};
-use super::{Built, Coming, Reload, ReloadError, Sinks, TICK};
+use super::{Built, Coming, PATIENCE, Reload, ReloadError, Sinks, TICK};
+use crate::claims::real;
 use crate::cluster::ask_elsewhere;
 use crate::component::{BuildError, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
@@ -16,7 +18,22 @@ use crate::run::build::logged_definition;
 use crate::run::lacking::{KeptModel, Loaded, warn};
 use crate::run::start::check_divided;
 use crate::run::worker_pool::Command;
+use crate::sinks::SinkHandle;
 use crate::turns::{Generation, Running as RunningKind};
+
+/// The sink that writes this sink's new file now, and gets another one: its last answers would go to the file while
+/// this sink writes to it too.
+fn gives_away(node: &PlannedNode, plan: &Plan, old: &Sinks) -> Option<String> {
+    let file = |node: &PlannedNode| match &node.kind {
+        NodeKind::Sink(config) => config.file().map(real),
+        _ => None,
+    };
+    let wanted = file(node)?;
+    let writes = |sink: &SinkHandle| *sink.id() != node.id && sink.file().map(real).as_ref() == Some(&wanted);
+    let other = old.values().flatten().find(|sink| writes(sink))?;
+    let stays = plan.nodes.iter().any(|node| node.id == *other.id() && file(node).is_some());
+    stays.then(|| other.id().to_string())
+}
 
 impl Reload<'_> {
     /// Opens the destination of dead letters, loads the models, and makes the definitions of the indexes.
@@ -75,7 +92,7 @@ impl Reload<'_> {
         self.wait_for_feeds()?;
         let others_lack = self.lead_fill()?;
         self.fill()?;
-        self.wait_for_replay(plan, &old_sinks)?;
+        self.wait_for_replay(plan, diff, &old_sinks)?;
         self.keep_state(plan)?;
         let sinks = self.sinks(plan, &old_sinks)?;
         let generation = self.operators(plan, diff, &loaded, &definitions, &sinks)?;
@@ -114,6 +131,9 @@ impl Reload<'_> {
             let same = self.inner.running.lock().outline.same_settings(&node.id, &node.settings);
             let sink = match old.get(&node.id).filter(|_| same && self.context.writes(plan, &node.id)) {
                 Some(Some(sink)) => Some(sink.clone()),
+                _ if let Some(other) = gives_away(node, plan, old) => {
+                    return Err(RunError::FileOfAnother { sink: node.id.to_string(), other }.into());
+                }
                 Some(None) | None => self.context.sink(plan, node, &|| self.is_cancelled())?,
             };
             sinks.insert(node.id.clone(), sink);
@@ -238,20 +258,28 @@ impl Reload<'_> {
 
     /// If sinks are added, removed or changed, waits until the replay of an earlier process's turns is
     /// over: only the current handles know which answers their files have, and new handles would
-    /// write them again.
-    fn wait_for_replay(&self, plan: &Plan, old: &Sinks) -> Result<(), ReloadError> {
+    /// write them again. The same holds if a source is added whose answers are searched.
+    fn wait_for_replay(&self, plan: &Plan, diff: &PlanDiff, old: &Sinks) -> Result<(), ReloadError> {
         let is_kept = |node: &PlannedNode| {
             old.contains_key(&node.id) && self.inner.running.lock().outline.same_settings(&node.id, &node.settings)
         };
         let new: Vec<_> = plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))).collect();
-        if new.len() == old.len() && new.into_iter().all(is_kept) {
+        if new.len() == old.len() && new.into_iter().all(is_kept) && !self.returns_sources(plan, diff)? {
             return Ok(());
         }
         let is_replaying = || old.values().flatten().any(|sink| sink.is_replaying());
         if is_replaying() {
-            tracing::info!("the sinks change: the reload waits until turns answered before the start are read again");
+            tracing::info!("the reload waits until turns answered before the start are read again");
         }
+        let mut told = Instant::now();
         while is_replaying() {
+            if told.elapsed() > PATIENCE {
+                told = Instant::now();
+                let failing = |sink: &Arc<SinkHandle>| Some((sink.id().clone(), sink.status().fault?));
+                for (sink, fault) in old.values().flatten().filter_map(failing) {
+                    tracing::warn!(%sink, fault, "the reload waits for a sink that lacks answers of an earlier process");
+                }
+            }
             self.going_on()?;
             std::thread::park_timeout(TICK);
         }

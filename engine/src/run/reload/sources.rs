@@ -1,6 +1,6 @@
 //! The sources of turns in a reload: ends those that change, finds where the new ones begin, and starts them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -12,9 +12,11 @@ use crate::connector::{Offsets, TurnSource};
 use crate::plan::{ChangeKind, Divided, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::build::{Manual, TurnFeed};
 use crate::run::divided::{Reading, Waiting};
+use crate::run::resume::resume_some;
 use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError};
 use crate::sinks::SinkStatus;
+use crate::turns::Generation;
 
 /// Where new and changed sources begin.
 #[derive(Default)]
@@ -26,6 +28,36 @@ pub(super) struct Resumes {
 }
 
 impl Reload<'_> {
+    /// If sources are removed or changed, waits until nothing holds back the ends of their turns: no sink is failing, and
+    /// checkpoints are written. As long as nothing has ended, a further change cancels the reload.
+    pub(super) fn wait_for_sinks(&self, diff: &PlanDiff) -> Result<(), ReloadError> {
+        if self.inner.running.lock().sources.keys().all(|id| PlanDiff::keeps(&diff.nodes, id)) {
+            return Ok(());
+        }
+        let durable = &self.context.shared.durable;
+        let mut told: Option<Instant> = None;
+        loop {
+            let failing = |status: &SinkStatus| status.fault.is_some() && status.pending > 0;
+            let failing: Vec<_> = durable.sinks().iter().map(|sink| sink.status()).filter(failing).collect();
+            let has_room = durable.has_room();
+            if failing.is_empty() && has_room {
+                return Ok(());
+            }
+            if told.is_none_or(|told| told.elapsed() > PATIENCE) {
+                told = Some(Instant::now());
+                for SinkStatus { id, pending, fault, .. } in failing {
+                    tracing::warn!(sink = %id, pending, fault = fault.unwrap_or_default(),
+                        "a source changes: the reload waits for a sink that does not accept answers");
+                }
+                if !has_room {
+                    tracing::warn!("a source changes: the reload waits until a checkpoint can be written");
+                }
+            }
+            self.going_on()?;
+            std::thread::park_timeout(TICK);
+        }
+    }
+
     /// Ends removed and changed sources: no turn may start that only the old plan can answer. Returns the offsets up to
     /// which the other processes have applied everything.
     pub(super) fn end_sources(&self, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Offsets>, ReloadError> {
@@ -130,6 +162,34 @@ impl Reload<'_> {
             }
         }
         Ok(known)
+    }
+
+    /// Searches the last answers of added sources that an earlier process has read, and checks that the sinks have those
+    /// that its checkpoint names. Sources of which answers are missing are taken from `known`.
+    pub(super) fn search_answers(
+        &self,
+        generation: &Generation,
+        known: &mut BTreeMap<Arc<str>, Offsets>,
+    ) -> Result<(), RunError> {
+        let added: BTreeSet<Arc<str>> = {
+            let running = self.inner.running.lock();
+            known.keys().filter(|id| !running.sources.contains_key(*id)).cloned().collect()
+        };
+        if added.is_empty() {
+            return Ok(());
+        }
+        // Otherwise the next checkpoint would forget what is found.
+        self.context.shared.durable.will_replay(&added);
+        let places = resume_some(self.context, generation, &added)?;
+        known.retain(|id, _| !added.contains(id) || places.contains_key(id));
+        Ok(())
+    }
+
+    /// Whether the new plan has sources that an earlier process has read, and this one has not.
+    pub(super) fn returns_sources(&self, plan: &Plan, diff: &PlanDiff) -> Result<bool, RunError> {
+        let known = self.checkpoints(plan, diff)?;
+        let running = self.inner.running.lock();
+        Ok(known.keys().any(|id| !running.sources.contains_key(id)))
     }
 
     /// The offsets after which new and changed sources resume; `known` contains those of checkpoints.

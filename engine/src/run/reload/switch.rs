@@ -91,8 +91,10 @@ impl Reload<'_> {
                 return Err(fault.into());
             }
         }
+        self.wait_for_sinks(diff)?;
         // Drained sources cannot be resumed: do everything that may fail first.
-        let known = self.checkpoints(plan, diff)?;
+        let mut known = self.checkpoints(plan, diff)?;
+        self.search_answers(&built.generation, &mut known)?;
         self.leave_sinks(&built.sinks)?;
         let others = self.end_sources(diff)?;
         let resumes = self.resumes(plan, diff, known, others);

@@ -136,17 +136,21 @@ pub(super) fn plan_to(dir: &Path, name: &str, conversations: &str, file: &str, s
 
 /// The same with a sink of this name.
 pub(super) fn plan_of(dir: &Path, name: &str, conversations: &str, sink: &str, file: &str, sinks: &str) -> Plan {
+    let nodes = format!(
+        r#""turns": JsonLines(path: "turns.jsonl"),
+            "answer": Gate(input: "turns", name: "{name}"),
+            "{sink}": JsonLinesSink(input: "answer", path: "{file}"),
+            {sinks}"#
+    );
+    plan_nodes(dir, conversations, &nodes)
+}
+
+/// A plan with these nodes.
+pub(super) fn plan_nodes(dir: &Path, conversations: &str, nodes: &str) -> Plan {
     let mut catalog = turnflow::catalog();
     catalog.operators.push(GATE);
     catalog.sinks.push(SLOW);
-    let text = format!(
-        r#"Pipeline(conversations: ({conversations}), nodes: {{
-            "turns": JsonLines(path: "turns.jsonl"),
-            "answer": Gate(input: "turns", name: "{name}"),
-            "{sink}": JsonLinesSink(input: "answer", path: "{file}"),
-            {sinks}
-        }})"#
-    );
+    let text = format!("Pipeline(conversations: ({conversations}), nodes: {{ {nodes} }})");
     let planned = plan(load_str("test.ron", dir, &text, &[]), &catalog);
     assert!(planned.diagnostics.is_empty(), "{:#?}", planned.diagnostics);
     planned.plan.unwrap()

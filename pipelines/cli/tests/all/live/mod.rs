@@ -15,6 +15,7 @@ pub(crate) mod rebuild;
 mod reload;
 mod resume;
 mod standing;
+mod swapped;
 mod workers;
 
 use std::fs;
