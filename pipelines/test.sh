@@ -58,11 +58,21 @@ if [ ! -x "$servers/bin/moto_server" ]; then
 fi
 
 say "Tests"
+# A first failure does not hide the others.
+failed=0
 if cargo nextest --version >/dev/null 2>&1; then
-    cargo nextest run --workspace
+    cargo nextest run --workspace --no-fail-fast || failed=1
+    # What passed without running everything, and why.
+    say "Skipped"
+    report=target/nextest/default/junit.xml
+    { grep -ho 'skipped: [^<]*' "$report" 2>/dev/null | sed 's/&apos;\|&quot;/"/g; s/&gt;/>/g; s/&amp;/\&/g' |
+        sort | uniq -c | sort -rn; } || true
+    grep -q 'skipped: ' "$report" 2>/dev/null || printf 'nothing\n'
 else
-    cargo test --workspace --lib --bins --tests
+    cargo test --workspace --lib --bins --tests --no-fail-fast || failed=1
 fi
 
 say "Examples in the documentation"
-cargo test --workspace --doc
+cargo test --workspace --doc || failed=1
+[ "$failed" -eq 0 ] || printf '\nSome tests failed; see above.\n'
+exit "$failed"

@@ -23,6 +23,8 @@ mod resume;
 #[path = "../../operators/src/sentences.rs"]
 mod sentences;
 mod spec;
+#[path = "../../operators/src/models/open_ai/finish.rs"]
+mod finish;
 #[allow(dead_code)]
 #[path = "../../operators/src/models/open_ai/stream.rs"]
 mod stream;

@@ -19,6 +19,18 @@ const TAGS: &[(&str, &str)] = &[
     ("◁think▷", "◁/think▷"),
 ];
 
+/// What models that mark their thoughts with control tokens put around the text too, in lower case.
+const MARKS: &[&str] = &[
+    "<|start_text|>",
+    "<|end_text|>",
+    "<|start_response|>",
+    "<|end_response|>",
+    "<|begin_of_solution|>",
+    "<|end_of_solution|>",
+    "<|end|>",
+    "<|return|>",
+];
+
 /// A reply in two parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
@@ -50,6 +62,8 @@ pub struct Splitter {
     lacks_opening: bool,
     /// Whether thoughts have ended.
     has_thought: bool,
+    /// Whether their tags are control tokens.
+    is_marked: bool,
     is_in_fence: bool,
     is_at_line_start: bool,
 }
@@ -77,6 +91,7 @@ impl Splitter {
             thoughts: String::new(),
             lacks_opening: false,
             has_thought: false,
+            is_marked: false,
             is_in_fence: false,
             is_at_line_start: true,
         }
@@ -98,6 +113,7 @@ impl Splitter {
             while self.step(&mut out) {}
         }
         let rest = std::mem::take(&mut self.held);
+        let rest = if self.is_marked { without_marks(&rest) } else { rest };
         match self.state {
             State::Thought(_) => self.thoughts.push_str(&rest),
             State::Start if self.has_thought => out.push_str(rest.trim_start()),
@@ -138,6 +154,7 @@ impl Splitter {
     fn unknown(&mut self) -> bool {
         if let Some((at, length)) = lone_closing(&self.held) {
             self.thoughts.push_str(&self.held[..at]);
+            self.is_marked |= self.held[at..].starts_with("<|");
             self.held.drain(..at + length);
             (self.lacks_opening, self.has_thought, self.state) = (true, true, State::Start);
             return true;
@@ -152,6 +169,7 @@ impl Splitter {
     fn thought(&mut self, close: &'static str) -> bool {
         if let Some(at) = find(&self.held, close) {
             self.thoughts.push_str(&self.held[..at]);
+            self.is_marked |= close.starts_with("<|");
             self.held.drain(..at + close.len());
             (self.has_thought, self.state) = (true, State::Start);
             return true;
@@ -185,8 +203,13 @@ impl Splitter {
             self.is_in_fence ^= shown.starts_with("```") || shown.starts_with("~~~");
         }
         let end = self.held.find('\n').map(|at| at + 1);
-        out.extend(self.held.drain(..end.unwrap_or(self.held.len())));
-        self.is_at_line_start = end.is_some();
+        let shown = match (end, self.is_marked) {
+            (None, true) => may_be_mark(&self.held),
+            _ => None,
+        };
+        let line: String = self.held.drain(..end.or(shown).unwrap_or(self.held.len())).collect();
+        self.is_at_line_start = end.is_some() || self.is_at_line_start && line.is_empty();
+        out.push_str(&if self.is_marked { without_marks(&line) } else { line });
         end.is_some()
     }
 }
@@ -212,6 +235,27 @@ fn opening(text: &str) -> Opening {
         }
     }
     if undecided { Opening::Undecided } else { Opening::None }
+}
+
+/// A text without the marks in it.
+fn without_marks(text: &str) -> String {
+    let mut text = text.to_owned();
+    for mark in MARKS {
+        while let Some(at) = find(&text, mark) {
+            text.replace_range(at..at + mark.len(), "");
+        }
+    }
+    text
+}
+
+/// Where a mark may begin at the end of a text.
+fn may_be_mark(text: &str) -> Option<usize> {
+    let at = text.rfind('<')?;
+    let rest = &text[at..];
+    let is_begun = |mark: &&str| {
+        mark.len() > rest.len() && mark.get(..rest.len()).is_some_and(|head| head.eq_ignore_ascii_case(rest))
+    };
+    MARKS.iter().any(|mark| is_begun(mark)).then_some(at)
 }
 
 /// The first closing tag outside code that no opening one precedes: its start and its length.
@@ -267,6 +311,18 @@ mod tests {
         ("◁think▷嗯◁/think▷十点。", "十点。", "嗯"),
         ("[THINK]hm[/THINK]At ten.", "At ten.", "hm"),
         ("<|channel|>analysis<|message|>hm<|channel|>final<|message|>At ten.", "At ten.", "hm"),
+        (
+            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Ten.<|return|>",
+            "Ten.",
+            "hm<|end|><|start|>assistant",
+        ),
+        ("<|channel|>final<|message|>At ten.<|return|>", "At ten.", ""),
+        (
+            "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>At <b>ten</b>.\n<|x|><|END_TEXT|>",
+            "At <b>ten</b>.\n<|x|>",
+            "hm",
+        ),
+        ("<thought>hm</thought>At ten.<|end|>", "At ten.<|end|>", "hm"),
         ("One.\n<think>\nhm\n</think>\nTwo.", "One.\nTwo.", "hm"),
         // What is said about tags is text.
         ("Put it into <think> and </think>. Done.", "Put it into <think> and </think>. Done.", ""),

@@ -25,6 +25,8 @@
 
 mod bounded;
 pub(super) mod client;
+mod finish;
+mod pauses;
 mod refused;
 #[cfg(test)]
 #[path = "../../../../fuzz/src/replies.rs"]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use turnflow_engine::language::{Finish, Generation};
 use turnflow_engine::wording::JsonError;
 
+use super::finish::{End, end_of};
 use super::surrogates;
 
 /// Why a response has no text.
@@ -45,83 +46,6 @@ impl AnswerError {
     }
 }
 
-/// Reasons for the end of a text, in lower case. Each server has its own names.
-const ENDS: &[&str] = &[
-    "stop",
-    "eos",
-    "eos_token",
-    "eos_token_id",
-    "end_turn",
-    "end",
-    "stop_sequence",
-    "stop_token",
-    "stop_string",
-    "complete",
-    "completed",
-    "done",
-    "finish",
-    "finished",
-    "normal",
-    "success",
-    "tool_calls",
-    "tool_use",
-    "function_call",
-    "null",
-    "none",
-];
-const LIMITS: &[&str] = &[
-    "length",
-    "max_tokens",
-    "max_output_tokens",
-    "max_new_tokens",
-    "max_completion_tokens",
-    "max_length",
-    "model_length",
-    "token_limit",
-    "context_length",
-    "context_length_exceeded",
-    "model_context_window_exceeded",
-    "limit",
-];
-const WITHHELD: &[&str] = &[
-    "content_filter",
-    "content-filter",
-    "safety",
-    "recitation",
-    "blocklist",
-    "prohibited_content",
-    "spii",
-    "language",
-    "image_safety",
-    "refusal",
-    "sensitive",
-    "content_filtered",
-    "error_toxic",
-    "guardrail_intervened",
-];
-const BROKEN_OFF: &[&str] = &[
-    "error",
-    "abort",
-    "aborted",
-    "cancel",
-    "canceled",
-    "cancelled",
-    "insufficient_system_resource",
-    "timeout",
-    "time_limit",
-    "network_error",
-    "server_error",
-    "failed",
-    "interrupted",
-    "preempted",
-    "user_cancel",
-    "overloaded",
-    "malformed_function_call",
-    "unexpected_tool_call",
-    "other",
-    "finish_reason_unspecified",
-];
-
 /// A response that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
@@ -131,6 +55,8 @@ pub(super) struct Gathered {
     finish: Option<String>,
     tokens: (u64, u64),
     any_choice: bool,
+    /// The number of the text that is read.
+    number: Option<u64>,
     calls_tools: bool,
     /// The server says that the text goes on.
     goes_on: bool,
@@ -160,7 +86,13 @@ impl Gathered {
         if let Some(usage) = piece.get("usage").filter(|usage| usage.is_object()) {
             self.tokens = (count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")));
         }
-        let Some(choice) = piece.get("choices").and_then(|choices| choices.get(0)) else { return Ok(false) };
+        let Some(choices) = piece.get("choices").and_then(Value::as_array) else {
+            // Some servers report an error without the field for it.
+            let is_error = piece.get("object").and_then(Value::as_str) == Some("error")
+                || ["message", "detail"].iter().any(|name| piece.get(*name).is_some_and(says_something));
+            return if is_error { Err(reported(&piece)) } else { Ok(false) };
+        };
+        let Some(choice) = self.choice(choices) else { return Ok(false) };
         self.any_choice = true;
         if let Some(error) = choice.get("error").filter(|error| says_something(error)) {
             return Err(reported(error));
@@ -183,6 +115,14 @@ impl Gathered {
             Some(_) => self.finish = Some("stop".to_owned()),
         }
         Ok(false)
+    }
+
+    /// The part of an event that belongs to the first text. One text is asked for, but some servers send several.
+    fn choice<'a>(&mut self, choices: &'a [Value]) -> Option<&'a Value> {
+        let number = |choice: &Value| count(choice.get("index"));
+        let first = choices.iter().min_by_key(|choice| number(choice))?;
+        let wanted = *self.number.get_or_insert(number(first));
+        choices.iter().find(|choice| number(choice) == wanted)
     }
 
     fn message(&mut self, message: &Value) {
@@ -212,14 +152,14 @@ impl Gathered {
 
     /// The text of the finished response.
     pub fn end(self) -> Result<Generation, AnswerError> {
-        let reason = self.finish.as_deref().map(str::to_ascii_lowercase);
-        let is_one_of = |names: &[&str]| reason.as_deref().is_some_and(|reason| names.contains(&reason));
-        let (finish, doubt) = match self.finish.as_deref() {
-            Some(_) if is_one_of(WITHHELD) => return Err(AnswerError::Withheld),
-            Some(reason) if is_one_of(BROKEN_OFF) => return Err(AnswerError::BrokenOff(reason.to_owned())),
-            Some(_) if is_one_of(LIMITS) => (Finish::Length, None),
-            Some(_) if is_one_of(ENDS) => (Finish::Stop, None),
-            Some(reason) => (Finish::Stop, Some(format!("the server ended it with the finish_reason `{reason}`"))),
+        let (finish, doubt) = match self.finish.as_deref().map(|reason| (end_of(reason), reason)) {
+            Some((End::Withheld, _)) => return Err(AnswerError::Withheld),
+            Some((End::BrokenOff, reason)) => return Err(AnswerError::BrokenOff(reason.to_owned())),
+            Some((End::Limit, _)) => (Finish::Length, None),
+            Some((End::Complete, _)) => (Finish::Stop, None),
+            Some((End::Unknown, reason)) => {
+                (Finish::Stop, Some(format!("the server ended it with the finish_reason `{reason}`")))
+            }
             // A server that says when a text ends, and has not said it, was interrupted.
             None if self.done && self.goes_on => return Err(AnswerError::Cut),
             None if self.done && self.any_choice => (Finish::Stop, None),
@@ -271,6 +211,8 @@ fn parse(data: &str) -> Result<Value, AnswerError> {
 /// Appends a text to `text`: a string, or a list of parts, whose thoughts go to `thoughts`.
 fn text_of(value: &Value, text: &mut String, thoughts: &mut String) {
     match value {
+        // Some servers send control characters of a model's vocabulary, which no file or database wants.
+        Value::String(piece) if piece.contains('\0') => surrogates::append(text, &piece.replace('\0', "")),
         Value::String(piece) => surrogates::append(text, piece),
         Value::Array(parts) => parts.iter().for_each(|part| text_of(part, text, thoughts)),
         Value::Object(part) => {
@@ -379,153 +321,5 @@ fn shortened(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gather(pieces: &[&str]) -> Result<Generation, AnswerError> {
-        let mut gathered = Gathered::default();
-        for piece in pieces {
-            gathered.take(piece)?;
-        }
-        gathered.end()
-    }
-
-    fn fails(reason: &str) -> AnswerError {
-        AnswerError::Reported { reason: reason.to_owned(), passing: false }
-    }
-
-    #[test]
-    fn pieces_become_a_text() {
-        let first = r#"{"choices":[{"delta":{"role":"assistant","content":null},"finish_reason":null}]}"#;
-        let piece = r#"{"choices":[{"delta":{"content":"Yes"}}]}"#;
-        let last = r#"{"choices":[{"delta":{},"finish_reason":"length"}]}"#;
-        let usage = r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}"#;
-        let all = gather(&[first, piece, piece, last, usage, "[DONE]"]).unwrap();
-        assert_eq!((all.text.as_str(), all.finish, all.prompt_tokens, all.tokens), ("YesYes", Finish::Length, 5, 2));
-        assert_eq!(gather(&[piece, "[DONE]"]).unwrap().finish, Finish::Stop);
-        assert_eq!(gather(&[first, piece]), Err(AnswerError::Cut));
-        assert_eq!(gather(&[first, piece, "[DONE]"]), Err(AnswerError::Cut), "interrupted by another request");
-        assert_eq!(gather(&[]), Err(AnswerError::Nothing));
-        assert_eq!(gather(&[usage, "[DONE]"]), Err(AnswerError::NoChoices));
-        assert_eq!(Gathered::whole(r#"{"choices":[]}"#), Err(AnswerError::NoChoices));
-        let filtered = r#"{"choices":[{"delta":{},"finish_reason":"content_filter"}]}"#;
-        assert_eq!(gather(&[filtered]), Err(AnswerError::Withheld));
-    }
-
-    #[test]
-    fn errors_are_told_in_the_servers_words() {
-        let event = r#"{"error":{"message":"out of memory","code":"x"}}"#;
-        assert_eq!(gather(&[event]), Err(fails("out of memory")));
-        assert!(matches!(gather(&["<html>"]), Err(AnswerError::NoJson { .. })));
-        for (body, text) in [
-            (event, "out of memory"),
-            (r#"{"error":"busy"}"#, "busy"),
-            ("Bad gateway\n", "Bad gateway"),
-            (r#"{"detail":"no such field"}"#, "no such field"),
-            (r#"{"message":"no such model"}"#, "no such model"),
-        ] {
-            assert_eq!(said(body), text);
-        }
-        assert_eq!(said(&"x".repeat(1000)).chars().count(), 301);
-        let mut gathered = Gathered::default();
-        let named =
-            gathered.event("error", r#"{"message": "CUDA out of memory", "type": "server_error"}"#).unwrap_err();
-        assert!(named.passes() && named.to_string().contains("CUDA out of memory"), "{named}");
-        let field = unread("error: {\"code\":400,\"message\":\"too long\"}\n\n").unwrap();
-        assert_eq!(field, fails("too long"));
-        assert_eq!(unread(": ping\n\n"), None);
-    }
-
-    #[test]
-    fn a_passing_error_within_a_response_is_one_that_passes() {
-        for (error, passing) in [
-            (r#"{"code":429,"message":"slow down"}"#, true),
-            (r#"{"code":"503","message":"x"}"#, true),
-            (r#"{"type":"overloaded_error","message":"x"}"#, true),
-            (r#"{"status":"RESOURCE_EXHAUSTED","message":"x"}"#, true),
-            (r#"{"code":400,"message":"x"}"#, false),
-            (r#""x""#, false),
-        ] {
-            let result = gather(&[&format!(r#"{{"error":{error}}}"#)]);
-            assert_eq!(result.unwrap_err().passes(), passing, "{error}");
-        }
-    }
-
-    #[test]
-    fn only_what_is_needed_is_read_whatever_its_type() {
-        let stop = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
-        for (piece, tokens) in [
-            (
-                r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"Yes"}]}}]}"#,
-                0,
-            ),
-            (r#"{"choices":[{"delta":{"content":"Yes","reasoning_content":"hm","reasoning":"hm"}}]}"#, 0),
-            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":null}}"#, 0),
-            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":2.0}}"#, 2),
-            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":-1}}"#, 0),
-            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":{"completion_tokens":1e300}}"#, u64::MAX),
-            (r#"{"choices":[{"delta":{"content":"Yes"}}],"usage":[],"error":""}"#, 0),
-            (r#"{"choices":[{"delta":{"content":"Yes"},"finish_reason":""}],"error":false}"#, 0),
-            (r#"{"choices":[{"delta":{"content":"Yes"}}],"error":{}}"#, 0),
-            (r#"{"choices":[{"delta":null,"message":{"content":"Yes"}}]}"#, 0),
-            (r#"{"choices":[{"text":"Yes"}]}"#, 0),
-            (r#"{"choices":[{"delta":{"content":"Yes","content_filter":{}},"index":"0","logprobs":7}]}"#, 0),
-        ] {
-            let generation = gather(&[piece, stop]).unwrap();
-            assert_eq!((generation.text.as_str(), generation.tokens), ("Yes", tokens), "{piece}");
-            assert!(["", "hm"].contains(&generation.thoughts.as_str()), "{piece}");
-        }
-    }
-
-    #[test]
-    fn how_a_text_ends_is_understood() {
-        let end = |reason: &str| {
-            let last = format!(r#"{{"choices":[{{"delta":{{"content":"Half"}},"finish_reason":{reason}}}]}}"#);
-            gather(&[&last, "[DONE]"])
-        };
-        for reason in [r#""stop""#, r#""STOP""#, r#""eos""#, "0", r#""end_turn""#] {
-            assert_eq!(end(reason).unwrap().doubt, None, "{reason}");
-        }
-        for reason in [r#""max_tokens""#, r#""MAX_TOKENS""#, r#""model_context_window_exceeded""#] {
-            assert_eq!(end(reason).unwrap().finish, Finish::Length, "{reason}");
-        }
-        for reason in [r#""error""#, r#""abort""#, r#""insufficient_system_resource""#] {
-            assert!(end(reason).unwrap_err().passes(), "{reason}");
-        }
-        for reason in [r#""SAFETY""#, r#""RECITATION""#] {
-            assert_eq!(end(reason), Err(AnswerError::Withheld), "{reason}");
-        }
-        assert!(end(r#""moon""#).unwrap().doubt.unwrap().contains("`moon`"));
-        let broken =
-            r#"{"choices":[{"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"gone"}}]}"#;
-        assert_eq!(gather(&[broken]).unwrap_err().to_string(), "the server reported an error: gone");
-    }
-
-    #[test]
-    fn a_response_without_a_text_says_why() {
-        let last = |message: &str, reason: &str| {
-            gather(&[&format!(r#"{{"choices":[{{"message":{message},"finish_reason":"{reason}"}}]}}"#)])
-        };
-        for (message, reason, why) in [
-            (r#"{"content":null,"reasoning_content":"hm"}"#, "length", "for its thoughts"),
-            (r#"{"content":"","reasoning":"hm"}"#, "stop", "thoughts and nothing else"),
-            (r#"{"content":null,"tool_calls":[{"id":"c"}]}"#, "tool_calls", "calls a tool"),
-            (r#"{"content":null,"refusal":"I will not."}"#, "stop", "refuses: I will not."),
-        ] {
-            let error = last(message, reason).unwrap_err();
-            assert!(error.to_string().contains(why) && !error.passes(), "{error}");
-        }
-    }
-
-    #[test]
-    fn halves_of_a_letter_are_joined() {
-        let half = |text: &str| format!(r#"{{"choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
-        let mut gathered = Gathered::default();
-        gathered.take(&half(r"Ship \ud83d")).unwrap();
-        assert_eq!(gathered.text(), "Ship ");
-        gathered.take(&half(r"\udea2!")).unwrap();
-        assert_eq!(gathered.text(), "Ship 🚢!");
-        assert_eq!(gather(&[&half(r"a\ud83d b"), "[DONE]"]).unwrap().text, "a\u{fffd} b");
-        assert_eq!(gather(&[&half(r"\\ud83d \ud83d\udea2"), "[DONE]"]).unwrap().text, r"\ud83d 🚢");
-    }
-}
+#[path = "stream_tests.rs"]
+mod tests;

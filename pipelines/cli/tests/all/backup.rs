@@ -1,5 +1,6 @@
 //! `--backup`: lost disks, with the real binary, a real encoder, and a server with S3's protocol.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -188,6 +189,13 @@ fn two_lost_disks_cost_no_embedding_with_any_number_of_processes() {
     assert!(!files.iter().any(|file| file.contains("bm25")), "{files:?}");
 }
 
+/// The descriptions of the copies in a directory's backup.
+fn copies(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let backup = directory.join("backup");
+    let described = files(&backup).into_iter().filter(|file| file.ends_with("/copy.json"));
+    described.filter_map(|file| Some((file.clone(), std::fs::read(backup.join(file)).ok()?))).collect()
+}
+
 #[test]
 fn a_run_that_is_killed_leaves_a_copy_that_can_be_restored() {
     let Some(directory) = prepared(1500) else { return };
@@ -197,16 +205,22 @@ fn a_run_that_is_killed_leaves_a_copy_that_can_be_restored() {
     let run = ["run", "p.ron", "--backup", &url];
     let whole = once(directory, 1, &run[..2]);
     let (all, expected) = (embedded(&whole), said(directory));
-    let mut copied = 0;
-    for pause in [300, 900, 1700, 3100, 5300, 7700] {
+    let begins = || directory.join("s/corpora/docs").is_dir();
+    let mut before = BTreeMap::new();
+    // While the disk is empty, when something is copied, while it is restored, and when more is copied, if there is more.
+    for kill_when in ["it begins", "a copy is complete", "it begins", "the copy has changed"] {
         lose_disk(directory);
         let mut killed = turnflow(directory, 1, &run).args(["--state", "s"]).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(pause));
+        until(kill_when, || match kill_when {
+            "it begins" => begins(),
+            "a copy is complete" => !copies(directory).is_empty(),
+            _ => copies(directory) != before || said(directory) == expected,
+        });
         killed.kill().unwrap();
         killed.wait().unwrap();
-        copied = files(&directory.join("backup")).len();
+        before = copies(directory);
     }
-    assert!(copied > 0);
+    assert!(!before.is_empty());
     lose_disk(directory);
     let last = once(directory, 1, &run);
     assert!(embedded(&last) < all, "{all} embedded at first: {last}");
