@@ -42,8 +42,12 @@ fi
 command -v cargo >/dev/null || [ ! -e "${HOME:-}/.cargo/env" ] || . "${HOME:-}/.cargo/env"
 command -v cargo >/dev/null || fail "cargo is missing; install Rust 1.94 or newer, and run this again"
 
-say "Building turnflow (dev profile; the first time takes a while)"
-cargo build --package turnflow --bin turnflow
+if [ -e "${CARGO_TARGET_DIR:-target}/debug/turnflow" ]; then
+    say "Building turnflow (dev profile)"
+else
+    say "Building turnflow (dev profile). The first time takes half an hour to an hour on two cores, and 5 GB of disk"
+fi
+python3 pipelines/progress.py cargo build --package turnflow --bin turnflow
 turnflow="${CARGO_TARGET_DIR:-target}/debug/turnflow"
 
 say "Fetching models into models/ (what is there is only checked)"

@@ -61,6 +61,7 @@ say "Tests"
 # A first failure does not hide the others.
 failed=0
 if cargo nextest --version >/dev/null 2>&1; then
+    python3 pipelines/progress.py cargo nextest run --workspace --no-run
     cargo nextest run --workspace --no-fail-fast || failed=1
     # What passed without running everything, and why.
     say "Skipped"
