@@ -74,6 +74,8 @@ struct State {
     delivered: HashMap<u64, Noted>,
     /// The epoch for which all turns were last queued.
     seen: u64,
+    /// It is logged that turns wait for their principals.
+    told: bool,
     /// The version of the principals for which turns were last queued.
     principals: u64,
     sequence: u64,
@@ -270,6 +272,11 @@ impl Standing {
                 Renewed::Changed { fields, lost: true } => (fields, Vec::new()),
                 Renewed::Changed { fields, lost: false } => (fields, old.history.clone()),
                 Renewed::Unknown => {
+                    if !std::mem::replace(&mut state.told, true) {
+                        tracing::info!(
+                            "standing turns of callers who are not known now wait until they are seen again"
+                        );
+                    }
                     shared.slots.give_back(most);
                     continue;
                 }

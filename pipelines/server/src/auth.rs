@@ -270,8 +270,6 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn headers(value: &str) -> HeaderMap {
