@@ -193,6 +193,34 @@ async fn standing_answers_are_made_for_the_caller_as_he_is_now() {
     drop(server);
 }
 
+/// Why it exists: a turn that was queued before its caller left a group was answered with the group after a restart.
+#[tokio::test]
+async fn a_queued_turn_is_answered_for_the_caller_as_he_is_when_it_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |groups: &str, pipeline: &str| {
+        std::fs::write(directory.path().join("serve.ron"), config(groups)).unwrap();
+        Server::start(directory.path(), pipeline, &["--config", "serve.ron"], &SECRETS)
+    };
+    // Turns wait until every corpus is read, and nothing listens there.
+    let far = r#"corpora: { "far": Corpus(source: Web(urls: ["http://127.0.0.1:1/"]), chunk: Whole()), "#;
+    let server = start(r#"["board"]"#, &pipeline().replace("corpora: {", far));
+    let plan = json!({ "text": "The plan for the ferry is to sell it.", "groups": ["board"] });
+    assert_eq!(send(&server, "admin", "PUT", "/v1/documents/plan", Some(plan)).await.0, 200);
+    let turn =
+        json!({ "conversation_id": "c", "turn": 1, "speaker": "user", "text": "What is the plan for the ferry?" });
+    assert_eq!(send(&server, "ann", "POST", "/v1/turns?durable=true", Some(turn)).await.0, 202);
+    assert_eq!(send(&server, "ann", "GET", "/v1/answers", None).await.1["last"], 0);
+    drop(server);
+    let server = start(r#"["staff"]"#, &pipeline());
+    until(async || send(&server, "ann", "GET", "/v1/answers", None).await.1["last"].as_u64() > Some(0)).await;
+    let (_, list) = send(&server, "ann", "GET", "/v1/answers", None).await;
+    assert_eq!(
+        (list["data"][0]["status"].as_str(), list["data"][0]["hits"].clone()),
+        (Some("idk"), json!([])),
+        "{list}"
+    );
+}
+
 /// Limits are those of a token: what one has under way keeps no other out.
 #[tokio::test]
 async fn limits_count_turns_streams_and_bytes_of_a_token() {
