@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use turnflow_engine::connector::{
-    AnswerSink, Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Delivery, Mode, Offsets, Recovered,
-    Search, Stop, StopHandle, StoredDocument, TurnOutput, TurnSource,
+    AnswerSink, AnswersOf, Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Delivery, Mode, Offsets,
+    Recovered, Search, Stop, StopHandle, StoredDocument, TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::record::AnswerRecord;
@@ -266,7 +266,7 @@ const TAKES: &[SinkCase] = &[
             let read_back = move || {
                 let (mut lines, mut after) = (Vec::new(), 0);
                 loop {
-                    let page = log.read(None, after, 2).unwrap();
+                    let page = log.read(AnswersOf::All, after, 2).unwrap();
                     let Some(last) = page.last() else { return lines };
                     after = last.number;
                     for answer in &page {

@@ -33,6 +33,7 @@ pub mod metrics;
 pub mod odd_json;
 pub mod panics;
 pub mod plan;
+pub mod principal;
 pub mod publish;
 pub mod record;
 pub mod run;

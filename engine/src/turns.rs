@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::Activator;
 
@@ -53,6 +54,7 @@ use crate::connector::{Arrived, SourceOffset};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, OffsetTracker};
 use crate::plan::Conversations;
+use crate::principal::{Principals, Renewed, renewed};
 use crate::publish::{Epochs, SnapshotGuard};
 use crate::record::{Item, TurnRecord, Utterance, Value};
 use crate::wake::WakeSlot;
@@ -128,6 +130,8 @@ pub struct TurnsShared {
     pub activity: Activity,
     /// Observes calls and answers.
     pub watcher: Option<Arc<dyn TurnWatcher>>,
+    /// What is known of the principals whose turns are in queues.
+    pub principals: Option<Arc<dyn Principals>>,
     /// When the engine started.
     pub started: Instant,
 }
@@ -142,6 +146,15 @@ impl TurnsShared {
         }
         if let Some(caller) = &flow.context.caller {
             caller.observe(node, &flow.item, took);
+        }
+    }
+
+    /// A turn's fields with its principal as it is now, if its source is a queue.
+    fn renewed(&self, source: &str, fields: &Map<String, Json>) -> Renewed {
+        let Some(principals) = &self.principals else { return Renewed::Same };
+        match self.generation().is_some_and(|generation| generation.queues.contains(source)) {
+            true => renewed(principals, fields),
+            false => Renewed::Same,
         }
     }
 

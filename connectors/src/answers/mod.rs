@@ -37,8 +37,8 @@ use turnflow_engine::component::{
     Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode, built,
 };
 use turnflow_engine::connector::{
-    AnswerLog, AnswerSink, ConnectorError, Delivery, KeptAnswers, LoggedAnswer, Recovered, RecoveredAnswers, Search,
-    SinkPosition, Syncing,
+    AnswerLog, AnswerSink, AnswersOf, ConnectorError, Delivery, KeptAnswers, LoggedAnswer, Recovered, RecoveredAnswers,
+    Search, SinkPosition, Syncing,
 };
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -198,9 +198,9 @@ struct Log {
 }
 
 impl AnswerLog for Log {
-    fn read(&self, conversation: Option<&str>, after: u64, limit: usize) -> Result<Vec<LoggedAnswer>, ConnectorError> {
+    fn read(&self, of: AnswersOf<'_>, after: u64, limit: usize) -> Result<Vec<LoggedAnswer>, ConnectorError> {
         let store = self.store.upgrade().ok_or_else(|| ComponentError::new("the sink no longer exists"))?;
-        let page = store.page(conversation, after, limit, PAGE_BYTES).map_err(failed)?;
+        let page = store.page(of, after, limit, PAGE_BYTES).map_err(failed)?;
         let decode = |(number, json): (u64, Vec<u8>)| {
             let damaged = |error| ComponentError::new(format!("cannot read answer {number} of the log: {error}"));
             let record = serde_json::from_slice(&json).map_err(damaged)?;

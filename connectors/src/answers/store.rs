@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction};
 use tokio::sync::watch;
+use turnflow_engine::connector::AnswersOf;
 use turnflow_engine::database::{DatabaseError, Tables};
 use turnflow_engine::record::AnswerRecord;
 
@@ -265,11 +266,11 @@ impl Store {
         Ok(())
     }
 
-    /// At most `limit` answers after a number, of one conversation or of all, until they reach `bytes` in total; at
+    /// At most `limit` of these answers after a number, until they reach `bytes` in total; at
     /// least one, if any exists.
     pub fn page(
         &self,
-        conversation: Option<&str>,
+        of: AnswersOf<'_>,
         after: u64,
         limit: usize,
         bytes: usize,
@@ -284,8 +285,8 @@ impl Store {
                 page.len() >= limit || size >= bytes
             };
             let from = after.saturating_add(1);
-            match conversation {
-                None => {
+            match of {
+                AnswersOf::All => {
                     for entry in table.range(from..)? {
                         let (number, json) = entry?;
                         if is_full(number.value(), json.value()) {
@@ -293,7 +294,17 @@ impl Store {
                         }
                     }
                 }
-                Some(conversation) => {
+                AnswersOf::Caller(caller) => {
+                    let of_callers = read.open_table(OF_CALLERS)?;
+                    for entry in of_callers.range((caller, from)..=(caller, u64::MAX))? {
+                        let number = entry?.0.value().1;
+                        let Some(json) = table.get(number)? else { continue };
+                        if is_full(number, json.value()) {
+                            break;
+                        }
+                    }
+                }
+                AnswersOf::Conversation(conversation) => {
                     let conversations = read.open_table(CONVERSATIONS)?;
                     for entry in conversations.range((conversation, from)..=(conversation, u64::MAX))? {
                         let number = entry?.0.value().1;

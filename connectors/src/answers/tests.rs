@@ -32,17 +32,17 @@ fn a_reader_goes_on_after_a_number_in_all_or_one_conversation() {
     put(&sink, &[record("x", "1"), record("y", "2"), record("x", "3")]);
     assert!(last.has_changed().unwrap());
     assert_eq!(*last.borrow_and_update(), 3);
-    assert_eq!(keys(&log.read(None, 0, 2).unwrap()), [(1, "1"), (2, "2")]);
-    assert_eq!(keys(&log.read(None, 2, 2).unwrap()), [(3, "3")]);
-    assert_eq!(keys(&log.read(Some("x"), 0, 10).unwrap()), [(1, "1"), (3, "3")]);
-    assert_eq!(keys(&log.read(Some("x"), 1, 10).unwrap()), [(3, "3")]);
-    assert!(log.read(Some("z"), 0, 10).unwrap().is_empty());
-    assert!(log.read(None, u64::MAX, 10).unwrap().is_empty());
+    assert_eq!(keys(&log.read(AnswersOf::All, 0, 2).unwrap()), [(1, "1"), (2, "2")]);
+    assert_eq!(keys(&log.read(AnswersOf::All, 2, 2).unwrap()), [(3, "3")]);
+    assert_eq!(keys(&log.read(AnswersOf::Conversation("x"), 0, 10).unwrap()), [(1, "1"), (3, "3")]);
+    assert_eq!(keys(&log.read(AnswersOf::Conversation("x"), 1, 10).unwrap()), [(3, "3")]);
+    assert!(log.read(AnswersOf::Conversation("z"), 0, 10).unwrap().is_empty());
+    assert!(log.read(AnswersOf::All, u64::MAX, 10).unwrap().is_empty());
     drop((sink, log));
     let sink = open(&directory, &config(100));
     assert_eq!(*sink.log().unwrap().last().borrow(), 3);
     put(&sink, &[record("x", "4")]);
-    assert_eq!(keys(&sink.log().unwrap().read(Some("x"), 1, 10).unwrap()), [(3, "3"), (4, "4")]);
+    assert_eq!(keys(&sink.log().unwrap().read(AnswersOf::Conversation("x"), 1, 10).unwrap()), [(3, "3"), (4, "4")]);
 }
 
 #[test]
@@ -52,14 +52,14 @@ fn the_oldest_answers_are_removed_beyond_the_bounds() {
     let log = sink.log().unwrap();
     put(&sink, &[record("x", "1"), record("x", "2")]);
     put(&sink, &[record("x", "3")]);
-    assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(2, "2"), (3, "3")]);
-    assert_eq!(keys(&log.read(Some("x"), 0, 10).unwrap()), [(2, "2"), (3, "3")]);
+    assert_eq!(keys(&log.read(AnswersOf::All, 0, 10).unwrap()), [(2, "2"), (3, "3")]);
+    assert_eq!(keys(&log.read(AnswersOf::Conversation("x"), 0, 10).unwrap()), [(2, "2"), (3, "3")]);
     // An answer larger than the limit of the log is kept until the next one arrives.
     let long = AnswerRecord { answer: "long ".repeat(1 << 18).into(), ..record("y", "4") };
     put(&sink, &[long]);
-    assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(4, "4")]);
+    assert_eq!(keys(&log.read(AnswersOf::All, 0, 10).unwrap()), [(4, "4")]);
     put(&sink, &[record("x", "5")]);
-    assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(5, "5")]);
+    assert_eq!(keys(&log.read(AnswersOf::All, 0, 10).unwrap()), [(5, "5")]);
 }
 
 fn of(caller: &str, key: &str) -> AnswerRecord {
@@ -83,7 +83,11 @@ fn nobody_pushes_out_the_answers_of_another_caller() {
         }
     }
     let log = sink.log().unwrap();
-    let page = log.read(None, 0, 100).unwrap();
+    let page = log.read(AnswersOf::All, 0, 100).unwrap();
+    assert_eq!(keys(&log.read(AnswersOf::Caller("b"), 0, 9).unwrap()), [(1, "b0")]);
+    assert_eq!(keys(&log.read(AnswersOf::Caller(""), 0, 9).unwrap()), [(2, "nobody's")]);
+    assert_eq!(log.read(AnswersOf::Caller("a"), 0, 3).unwrap().len(), 3);
+    assert!(log.read(AnswersOf::Caller("b"), 1, 9).unwrap().is_empty());
     let found: Vec<&str> = page.iter().map(|answer| &*answer.record.key).collect();
     assert_eq!(found, ["b0", "nobody's", "a26", "a30", "a31", "a32", "a33", "a34", "a35", "a36"][..], "{found:?}");
     assert_eq!(sink.recover(Search::default()).unwrap().answers.count(), 10, "numbers have gaps");
@@ -94,7 +98,7 @@ fn nobody_pushes_out_the_answers_of_another_caller() {
     for at in 0..20 {
         put(&sink, &[AnswerRecord { answer: "long ".repeat(1 << 15).into(), ..of("a", &at.to_string()) }]);
     }
-    assert_eq!(keys(&sink.log().unwrap().read(None, 0, 1).unwrap()), [(1, "b0")]);
+    assert_eq!(keys(&sink.log().unwrap().read(AnswersOf::All, 0, 1).unwrap()), [(1, "b0")]);
 }
 
 /// Reason: a disk may report an error after it has written.
@@ -105,7 +109,7 @@ fn answers_that_reached_the_disk_in_spite_of_an_error_are_not_added_again() {
     put(&sink, &[record("x", "1")]);
     sink.store.forget(1);
     put(&sink, &[record("x", "1"), record("x", "2")]);
-    assert_eq!(keys(&sink.log().unwrap().read(None, 0, 10).unwrap()), [(1, "1"), (2, "2")]);
+    assert_eq!(keys(&sink.log().unwrap().read(AnswersOf::All, 0, 10).unwrap()), [(1, "1"), (2, "2")]);
 }
 
 /// Reason: a restart looks for what earlier processes wrote, not for what this one writes meanwhile.

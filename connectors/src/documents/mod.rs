@@ -26,6 +26,7 @@
 //! # assert_eq!(config.max_bytes, 1000000);
 //! ```
 
+mod by_reader;
 mod format;
 mod kept;
 mod store;
@@ -346,6 +347,7 @@ impl DocumentStore for Handle {
         bytes: &[u8],
     ) -> Result<StoredDocument, ConnectorError> {
         let refused = |reason: String| ConnectorError::Refused { reason };
+        let unreadable = |reason: String| ConnectorError::Unreadable { reason };
         let format = match mime {
             "" | "application/octet-stream" => Format::of(Path::new(id)).filter(|format| !format.has_rows()),
             mime => Format::of_mime(mime),
@@ -362,10 +364,10 @@ impl DocumentStore for Handle {
         let (title, text, markup) = match format {
             // It is read again, with its front matter, when it is sent.
             Format::Markdown => {
-                (None, readers::decode(bytes).map_err(|error| refused(error.to_string()))?, Markup::Plain)
+                (None, readers::decode(bytes).map_err(|error| unreadable(error.to_string()))?, Markup::Plain)
             }
             format => {
-                let document = format.read(id.into(), bytes).map_err(|error| refused(error.to_string()))?;
+                let document = format.read(id.into(), bytes).map_err(|error| unreadable(error.to_string()))?;
                 metadata = document.metadata.to_json();
                 let title = Some(document.title.to_string()).filter(|title| !title.is_empty());
                 (title, document.text.to_string(), document.markup)
@@ -394,6 +396,17 @@ impl DocumentStore for Handle {
 
     fn list(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredDocument>, ConnectorError> {
         let page = self.store.page(after, limit, LIST_BYTES).map_err(failed)?;
+        page.iter().map(|(id, stored)| decoded(id, stored)).collect()
+    }
+
+    fn list_for(
+        &self,
+        field: &str,
+        groups: &[Arc<str>],
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, ConnectorError> {
+        let page = self.store.page_for((field, groups), after, limit, LIST_BYTES).map_err(failed)?;
         page.iter().map(|(id, stored)| decoded(id, stored)).collect()
     }
 

@@ -58,7 +58,7 @@ impl Store {
                 Place::Memory { component, .. } => {
                     let corpus = component;
                     tracing::warn!(corpus, "no state directory: the documents are lost when the engine ends");
-                    Kept::Memory(Mutex::default())
+                    Kept::in_memory()?
                 }
             };
             Ok(Self { kept, queues: Mutex::default() })
@@ -101,6 +101,17 @@ impl Store {
         bytes: usize,
     ) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
         self.kept.page(after, limit, bytes)
+    }
+
+    /// The same, of the documents whose field names one of these groups or everybody.
+    pub fn page_for(
+        &self,
+        readers: (&str, &[Arc<str>]),
+        after: Option<&str>,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
+        self.kept.page_for(readers, after, limit, bytes)
     }
 
     /// Number of documents.

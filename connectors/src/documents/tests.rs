@@ -6,6 +6,7 @@ use std::fs;
 use crossbeam_channel::{Receiver, bounded};
 use turnflow_engine::connector::{CorpusEvent, Stop};
 use turnflow_engine::dead_letter::DeadLetters;
+use turnflow_engine::document::Readers;
 
 use super::*;
 use crate::testing::{Corpus, PATIENCE, told};
@@ -325,7 +326,7 @@ fn files_are_read_into_documents() {
         assert!(matches!(&error, ConnectorError::Refused { reason } if reason.contains("no reader")), "{error}");
     }
     for (mime, bytes) in [("text/html", &b"\xff"[..]), ("application/pdf", b"no PDF"), ("text/plain", b"\xff")] {
-        assert!(matches!(read("a", mime, bytes), Err(ConnectorError::Refused { .. })), "{mime}");
+        assert!(matches!(read("a", mime, bytes), Err(ConnectorError::Unreadable { .. })), "{mime}");
     }
     // They are sent as the readers of other sources would send them.
     store.put(vec![html, markdown]).unwrap();
@@ -338,4 +339,71 @@ fn files_are_read_into_documents() {
     );
     let markdown = sent["a.md"].as_ref().unwrap();
     assert_eq!((&*markdown.title, markdown.metadata.get("lang")), ("Title", Some(&FieldValue::from("en"))));
+}
+
+/// Why it exists: a list read every document of a store to show the few that a caller may read.
+#[test]
+fn a_list_for_groups_has_what_they_may_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut state = 7_u64;
+    let mut number = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let names: [&[&str]; 6] = [&["board"], &["staff"], &["board", "staff"], &["*"], &[], &["boards", "board\0"]];
+    let with = |id: &str, groups: &[&str]| {
+        let metadata = serde_json::json!({ "groups": groups, "team": groups.first() });
+        StoredDocument { metadata: metadata.as_object().unwrap().clone(), ..document(id, "text") }
+    };
+    for source in [open(directory.path()), in_memory(1 << 43)] {
+        let store = source.documents().unwrap();
+        // The tables are made for the first field after some changes, and for the second after more.
+        for round in 0..300 {
+            let id = number(40).to_string();
+            match number(4) {
+                0 => drop(store.delete(&[id]).unwrap()),
+                _ => drop(store.put(vec![with(&id, names[number(6) as usize])]).unwrap()),
+            }
+            if round < 100 || round % 7 != 0 {
+                continue;
+            }
+            let field = if round < 200 || round % 2 == 0 { "groups" } else { "team" };
+            for groups in [&["board"][..], &["staff", "board"], &["*"], &["none"], &[]] {
+                let groups: Vec<Arc<str>> = groups.iter().map(|group| Arc::from(*group)).collect();
+                let mut all = store.list(None, 100).unwrap();
+                all.retain(|known| Readers::named(&Metadata::of(&known.metadata).0, field).include(&groups));
+                let (mut listed, mut after) = (Vec::new(), None);
+                loop {
+                    let page = store.list_for(field, &groups, after.as_deref(), 3).unwrap();
+                    let Some(last) = page.last() else { break };
+                    assert!(page.len() <= 3);
+                    after = Some(last.id.clone());
+                    listed.extend(page);
+                }
+                assert_eq!(ids(&listed), ids(&all), "{field} {groups:?}");
+            }
+        }
+        // One that cannot be read is nobody's.
+        source.put_encoded("0", &[9, b'{', b'}']);
+        let listed = store.list_for("groups", &["board".into()], None, 100).unwrap();
+        assert!(!ids(&listed).contains(&"0"));
+    }
+}
+
+#[test]
+fn a_store_of_an_earlier_version_is_listed_for_groups_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = open(directory.path());
+    let of = |number: usize| {
+        let metadata = serde_json::json!({ "groups": if number % 1000 == 7 { "board" } else { "staff" } });
+        let metadata = metadata.as_object().unwrap().clone();
+        StoredDocument { metadata, ..document(&format!("{number:05}"), "text") }
+    };
+    let store = source.documents().unwrap();
+    store.put((0..2500).map(of).collect()).unwrap();
+    let listed = store.list_for("groups", &["board".into()], None, 10).unwrap();
+    assert_eq!(ids(&listed), ["00007", "01007", "02007"]);
+    drop((store, source));
+    let listed = open(directory.path()).documents().unwrap().list_for("groups", &["board".into()], Some("00007"), 1);
+    assert_eq!(ids(&listed.unwrap()), ["01007"]);
 }

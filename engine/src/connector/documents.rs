@@ -1,10 +1,13 @@
 //! Documents that a program puts into a corpus itself.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ConnectorError;
-use crate::document::Markup;
+use crate::document::{Markup, Readers};
+use crate::metadata::Metadata;
 
 /// A document in a [`DocumentStore`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,7 +68,8 @@ pub trait DocumentStore: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ConnectorError::Refused`] if there is no reader for the file, or the reader cannot read it.
+    /// [`ConnectorError::Refused`] if there is no reader for the file; [`ConnectorError::Unreadable`] if the reader cannot
+    /// read it.
     fn read_file(
         &self,
         id: &str,
@@ -103,6 +107,31 @@ pub trait DocumentStore: Send + Sync {
     ///
     /// The store or one of the documents cannot be read.
     fn list(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredDocument>, ConnectorError>;
+
+    /// The same, of the documents whose field `field` names one of these groups, or everybody
+    /// ([`Readers::named`]). A store that knows which documents these are does not read the others.
+    ///
+    /// # Errors
+    ///
+    /// As of [`DocumentStore::list`].
+    fn list_for(
+        &self,
+        field: &str,
+        groups: &[Arc<str>],
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<StoredDocument>, ConnectorError> {
+        let mut after = after.map(str::to_owned);
+        loop {
+            let mut page = self.list(after.as_deref(), limit)?;
+            let Some(last) = page.last() else { return Ok(page) };
+            after = Some(last.id.clone());
+            page.retain(|document| Readers::named(&Metadata::of(&document.metadata).0, field).include(groups));
+            if !page.is_empty() {
+                return Ok(page);
+            }
+        }
+    }
 
     /// Number of documents.
     ///

@@ -21,7 +21,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio_util::sync::CancellationToken;
 
 pub use self::acknowledge::Acknowledgements;
-pub use self::answer_log::{AnswerLog, LoggedAnswer};
+pub use self::answer_log::{AnswerLog, AnswersOf, LoggedAnswer};
 pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource};
 pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
@@ -149,6 +149,12 @@ pub enum ConnectorError {
     #[error("refused: {reason}")]
     Refused {
         /// The receiver's reason.
+        reason: String,
+    },
+    /// A file is broken, or its reader has met a limit.
+    #[error("{reason}")]
+    Unreadable {
+        /// What is wrong with it.
         reason: String,
     },
     /// An error specific to the connector.

@@ -414,6 +414,8 @@ impl RuntimeContext {
         let failed_turns = if self.options.opens_sinks(plan) { plan.failed_turns } else { FailedTurns::Answer };
         let (mode, live, retries) = (plan.standing_mode(), plan.live_sinks(), plan.retries);
         let reach = Reach::of(&nodes);
+        let is_queue = |node: &&PlannedNode| matches!(&node.kind, NodeKind::Source(source) if source.is_queue());
+        let queues = plan.nodes.iter().filter(is_queue).map(|node| node.id.clone()).collect();
         let aliases = Arc::new(plan.aliases());
         Ok(Arc::new(Generation {
             number,
@@ -425,6 +427,7 @@ impl RuntimeContext {
             failed_turns,
             indexes,
             reach,
+            queues,
             lacking,
             aliases,
         }))

@@ -9,6 +9,7 @@ use crate::cluster::{ClusterOptions, Shape};
 use crate::component::TurnSourceConfig;
 use crate::connector::Mode;
 use crate::plan::{NodeKind, Plan, PlannedNode};
+use crate::principal::Principals;
 use crate::turns::Observer;
 
 /// Which turn sources a run reads.
@@ -62,6 +63,9 @@ pub struct Options {
     pub observer: Option<Observer>,
     /// Observes every operator call and every answer.
     pub watcher: Option<Arc<dyn TurnWatcher>>,
+    /// What is known of the principals whose turns are in queues. Without it, turns are answered for the principal that
+    /// their record names.
+    pub principals: Option<Arc<dyn Principals>>,
     /// The place of this process in a cluster; `None` for a run of one process.
     pub cluster: Option<ClusterOptions>,
     /// Where a copy of the stored encodings is kept. Needs a state directory.
@@ -84,6 +88,7 @@ impl Default for Options {
             answer: true,
             observer: None,
             watcher: None,
+            principals: None,
             cluster: None,
             backup: None,
             is_cancelled: None,

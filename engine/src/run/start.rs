@@ -84,6 +84,7 @@ impl Engine {
             handle: io.handle.clone(),
             observer: options.observer.clone(),
             watcher: options.watcher.clone(),
+            principals: options.principals.clone(),
             activity: Activity::new(metrics.clone()),
             started: Instant::now(),
         });

@@ -59,6 +59,8 @@ pub struct Generation {
     pub reach: Reach,
     /// Other names of its corpora.
     pub aliases: Arc<Aliases>,
+    /// The sources that a program fills.
+    pub queues: BTreeSet<Arc<str>>,
     /// Why optional models are not loaded, by model.
     pub lacking: BTreeMap<Arc<str>, Arc<str>>,
 }

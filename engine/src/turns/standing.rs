@@ -5,6 +5,10 @@
 //! turn with the same passages costs no model call. A sink gets nothing if the answer is unchanged;
 //! otherwise it gets the retraction of the old answer, and the new answer as the next revision. New
 //! turns have priority.
+//!
+//! A turn of a queue is answered again for its principal as it is now (`crate::principal`). If the principal has lost
+//! something, the sinks get a revision even if the new answer says the same, because the old one was made with what the
+//! principal has no more. While nothing is known of the principal, its turns wait.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,6 +20,7 @@ use differential_dataflow::Hashable;
 use super::{Flow, TurnContext, TurnsShared, WorkerState};
 use crate::durable::{StoredConversation, StoredTurn};
 use crate::plan::AnswerMode;
+use crate::principal::{Renewed, principal_of, still_has};
 use crate::record::{AnswerRecord, Item, Turn, Value};
 
 /// The range of sequences for turns that are answered again; sources have the ranges from 0.
@@ -27,6 +32,23 @@ struct Entry {
     stored: StoredTurn,
     in_flight: bool,
     waits: bool,
+    /// Nothing is known of its principal: it waits until that is seen again.
+    is_unknown: bool,
+}
+
+impl Entry {
+    fn new(stored: StoredTurn, waits: bool) -> Self {
+        Self { stored, in_flight: false, waits, is_unknown: false }
+    }
+
+    /// Whether the principal is another one than when the turn was last answered.
+    fn has_other_principal(&self, shared: &TurnsShared) -> bool {
+        match shared.renewed(&self.stored.turn.source, &self.stored.turn.extra) {
+            Renewed::Same => self.is_unknown,
+            Renewed::Changed { .. } => true,
+            Renewed::Unknown => false,
+        }
+    }
 }
 
 /// The standing turns of one worker.
@@ -52,6 +74,10 @@ struct State {
     delivered: HashMap<u64, Noted>,
     /// The epoch for which all turns were last queued.
     seen: u64,
+    /// It is logged that turns wait for their principals.
+    told: bool,
+    /// The version of the principals for which turns were last queued.
+    principals: u64,
     sequence: u64,
     /// Number of workers; each has a part of the turns.
     peers: usize,
@@ -115,8 +141,10 @@ impl Standing {
         };
         let stored = StoredTurn { turn: turn.clone(), records, since };
         shared.durable.put_standing(&turn.key, Some(stored.clone()));
-        let waits = turn.epoch < newest || is_stale;
-        state.by_key.insert(turn.key.clone(), Entry { stored, in_flight: false, waits });
+        let mut entry = Entry::new(stored, false);
+        entry.waits = turn.epoch < newest || is_stale || entry.has_other_principal(shared);
+        let waits = entry.waits;
+        state.by_key.insert(turn.key.clone(), entry);
         if waits {
             state.waiting.push_back(turn.key.clone());
         }
@@ -140,7 +168,7 @@ impl Standing {
         shared.durable.put_standing(&key, Some(stored.clone()));
         state.oldest.push_back(key.clone());
         state.waiting.push_back(key.clone());
-        state.by_key.insert(key, Entry { stored, in_flight: false, waits: true });
+        state.by_key.insert(key, Entry::new(stored, true));
     }
 
     /// Loads the standing turns of an earlier process that belong to this worker.
@@ -177,7 +205,7 @@ impl Standing {
             }
             let key = stored.turn.key.clone();
             state.oldest.push_back(key.clone());
-            state.by_key.insert(key, Entry { stored, in_flight: false, waits: false });
+            state.by_key.insert(key, Entry::new(stored, false));
         }
     }
 
@@ -211,6 +239,7 @@ impl Standing {
                 }
             }
         }
+        state.look_at_principals(shared);
         // Half of the slots are reserved for new turns.
         let most = shared.limits.read().max_in_flight;
         let room = (most / 2).max(1);
@@ -234,8 +263,25 @@ impl Standing {
                 continue;
             };
             entry.waits = false;
-            let snapshot = shared.epochs.pin();
             let old = &entry.stored.turn;
+            let renewed = shared.renewed(&old.source, &old.extra);
+            entry.is_unknown = renewed == Renewed::Unknown;
+            let (extra, history) = match renewed {
+                Renewed::Same => (old.extra.clone(), old.history.clone()),
+                // The history may say what the principal may not read any more.
+                Renewed::Changed { fields, lost: true } => (fields, Vec::new()),
+                Renewed::Changed { fields, lost: false } => (fields, old.history.clone()),
+                Renewed::Unknown => {
+                    if !std::mem::replace(&mut state.told, true) {
+                        tracing::info!(
+                            "standing turns of callers who are not known now wait until they are seen again"
+                        );
+                    }
+                    shared.slots.give_back(most);
+                    continue;
+                }
+            };
+            let snapshot = shared.epochs.pin();
             let Some(ingress) = local.ingress(snapshot.plan, &old.source) else {
                 shared.slots.give_back(most);
                 state.remove(&key, shared);
@@ -250,10 +296,10 @@ impl Standing {
                 conversation_id: old.conversation_id.clone(),
                 turn: old.turn,
                 text: old.text.clone(),
-                history: old.history.clone(),
+                history,
                 collection: old.collection.clone(),
                 timestamp: old.timestamp,
-                extra: old.extra.clone(),
+                extra,
                 position: old.position.clone(),
                 source: old.source.clone(),
                 key: old.key.clone(),
@@ -274,6 +320,25 @@ impl State {
     fn remove(&mut self, key: &Arc<str>, shared: &TurnsShared) {
         if self.by_key.remove(key).is_some() {
             shared.durable.put_standing(key, None);
+        }
+    }
+
+    /// Queues the turns whose principals have changed, or are seen again.
+    fn look_at_principals(&mut self, shared: &TurnsShared) {
+        let Some(version) = shared.principals.as_ref().map(|principals| principals.version()) else { return };
+        if std::mem::replace(&mut self.principals, version) == version {
+            return;
+        }
+        let Self { by_key, waiting, oldest, .. } = self;
+        for key in oldest.iter() {
+            if let Some(entry) = by_key.get_mut(key)
+                && !entry.in_flight
+                && !entry.waits
+                && entry.has_other_principal(shared)
+            {
+                entry.waits = true;
+                waiting.push_back(key.clone());
+            }
         }
     }
 
@@ -307,11 +372,12 @@ fn worker_of(conversation: &Arc<str>, peers: usize) -> usize {
     (conversation.hashed() % peers.max(1) as u64) as usize
 }
 
-/// The records to deliver to a sink that has `standing`: none if the new record says the same, or if
-/// it is a failure and the sink has an answer.
+/// The records to deliver to a sink that has `standing`: none if the new record says the same for a principal who still
+/// has what it had, or if it is a failure and the sink has an answer.
 pub(super) fn revision(standing: &AnswerRecord, mut record: AnswerRecord) -> Vec<AnswerRecord> {
     let failed = record.error.is_some() && standing.error.is_none();
-    if failed || record.says_what(standing) {
+    let has_lost = principal_of(&standing.extra).is_some_and(|before| !still_has(principal_of(&record.extra), before));
+    if failed || !has_lost && record.says_what(standing) {
         return Vec::new();
     }
     record.revision = standing.revision + 1;

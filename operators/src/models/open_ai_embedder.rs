@@ -306,6 +306,22 @@ mod tests {
         assert!(seen[0].0.starts_with("POST /v1/embeddings "), "{}", seen[0].0);
     }
 
+    /// Why it exists: an error with the status 200 was blamed on the passage, which was lost.
+    #[test]
+    fn an_error_in_a_response_is_the_servers() {
+        let error = |error: Value| Reply::Whole(200, "", json!({ "error": error }).to_string());
+        let loading = error(json!({"message": "the model is loading", "code": 503}));
+        let Reply::Whole(status, head, text) = reply(&[(0, [1.0, 0.0])]) else { unreachable!() };
+        let marked = Reply::Whole(status, head, format!("\u{feff}{text}"));
+        let (url, seen) = server(vec![loading, marked], || ());
+        assert_eq!(embed(&url, &["a"]).unwrap(), [Vector::from([1.0, 0.0])]);
+        assert_eq!(seen.lock().unwrap().len(), 2);
+        let (url, seen) = server(vec![error(json!({"message": "the input is too long", "code": 400}))], || ());
+        let told = embed(&url, &["a"]).unwrap_err().to_string();
+        assert!(told.contains("the server reported an error: the input is too long"), "{told}");
+        assert_eq!(seen.lock().unwrap().len(), 1);
+    }
+
     #[test]
     fn answers_that_cannot_be_used_are_told() {
         for (answer, told) in [

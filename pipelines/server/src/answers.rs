@@ -21,13 +21,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
-use turnflow_engine::connector::{AnswerLog, LoggedAnswer};
+use turnflow_engine::connector::{AnswerLog, AnswersOf, LoggedAnswer};
 use turnflow_engine::record::{AnswerRecord, Status};
 use utoipa::IntoParams;
 
 use crate::app::{App, Served, now};
 use crate::auth::Principal;
 use crate::body::Params;
+use crate::callers::Callers;
 use crate::error::ApiError;
 use crate::limits;
 use crate::sse;
@@ -82,7 +83,7 @@ pub async fn list(
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_stream = params.stream || header("accept").is_some_and(|accept| accept.contains("text/event-stream"));
-    let reader = Reader::new(log, params.conversation_id.as_deref(), principal.clone());
+    let reader = Reader::new(log, params.conversation_id.as_deref(), principal.clone(), app.tokens().callers().clone());
     if is_stream {
         let place = principal.share.streams.clone().try_acquire_owned();
         let place = place.map_err(|_| ApiError::overload("too many open answer streams for this token", 5))?;
@@ -134,6 +135,7 @@ pub struct Reader {
     /// The conversation's id in the pipeline; `None` for all.
     conversation: Option<Arc<str>>,
     principal: Arc<Principal>,
+    callers: Arc<Callers>,
 }
 
 /// A page of the log.
@@ -167,9 +169,14 @@ pub fn scoped(conversation: &str, principal: &Principal) -> Arc<str> {
 
 impl Reader {
     /// Reads the answers in all conversations of a caller, or in one.
-    pub fn new(log: Arc<dyn AnswerLog>, conversation: Option<&str>, principal: Arc<Principal>) -> Self {
+    pub fn new(
+        log: Arc<dyn AnswerLog>,
+        conversation: Option<&str>,
+        principal: Arc<Principal>,
+        callers: Arc<Callers>,
+    ) -> Self {
         let conversation = conversation.map(|conversation| scoped(conversation, &principal));
-        Self { log, conversation, principal }
+        Self { log, conversation, principal, callers }
     }
 
     /// A page of the log after a number.
@@ -178,8 +185,16 @@ impl Reader {
     ///
     /// The log cannot be read.
     pub async fn page(&self, after: u64) -> Result<Page, ApiError> {
-        let Self { log, conversation, .. } = self.clone();
-        let read = move || log.read(conversation.as_deref(), after, PAGE);
+        let Self { log, conversation, principal, .. } = self.clone();
+        let read = move || {
+            let of = match (&conversation, &principal.extra) {
+                (Some(conversation), _) => AnswersOf::Conversation(conversation),
+                // Those of others cost nothing.
+                (None, Some(_)) => AnswersOf::Caller(&principal.name),
+                (None, None) => AnswersOf::All,
+            };
+            log.read(of, after, PAGE)
+        };
         let page = tokio::task::spawn_blocking(read).await.map_err(|_| ApiError::server("the answer log failed"))?;
         let mut answers = page.map_err(|error| ApiError::failed("the answer log", &error))?;
         let range = answers.first().zip(answers.last()).map(|(first, last)| (first.number, last.number));
@@ -245,7 +260,8 @@ impl Reader {
         let before = record.extra.get("principal").and_then(Value::as_object);
         match before.filter(|before| before.get("name").and_then(Value::as_str) == Some(&*self.principal.name)) {
             None => Sees::Nothing,
-            Some(before) if self.principal.still_has(before) => Sees::All,
+            // A newer token of the caller may say less than the one of this request.
+            Some(before) if self.principal.still_has(before) && self.callers.may_have(before) => Sees::All,
             Some(_) => Sees::ThatItIsWithheld,
         }
     }
@@ -294,7 +310,8 @@ impl sse::Events for Following {
                 return false;
             }
             // Before reading, so that no answer is missed in between.
-            let has_more = *self.last.borrow_and_update() > self.after;
+            let newest = *self.last.borrow_and_update();
+            let has_more = newest > self.after;
             // A stream that has something to read waits until the others of the token have been read.
             let mut room = match has_more {
                 true => self.reader.principal.share.room(STREAM_BYTES).await,
@@ -322,7 +339,11 @@ impl sse::Events for Following {
                     out.extend(events.into_iter().map(|(_, event)| event));
                     return true;
                 }
-                Ok(Page { range: None, .. }) => drop(room),
+                Ok(Page { range: None, .. }) => {
+                    // What comes up to there is of others.
+                    self.after = self.after.max(newest);
+                    drop(room);
+                }
                 Err(error) => {
                     out.push_back(sse::event("error", &error.body()));
                     return false;

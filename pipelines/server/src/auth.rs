@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
 use serde_json::{Map, Value as Json};
+use turnflow_engine::principal::still_has;
 
+use crate::callers::{Callers, named};
 use crate::config::{DocumentRights, Secret, ServeConfig};
 use crate::error::ApiError;
 use crate::jwt::{Jwt, KeyError, PREFIX};
@@ -100,11 +102,7 @@ impl Principal {
     /// Whether the caller still has everything that it had when it was `before`: the groups, and the other fields that
     /// pipelines compare with those of passages. Otherwise it may not read what was made for it then.
     pub fn still_has(&self, before: &Map<String, Json>) -> bool {
-        let now = self.extra.as_ref();
-        before.iter().filter(|(name, _)| *name != "name").all(|(name, before)| {
-            let now = now.and_then(|now| now.get(name)).unwrap_or(&Json::Null);
-            covers(now, before)
-        })
+        still_has(self.extra.as_ref(), before)
     }
 
     /// The caller's groups.
@@ -123,19 +121,6 @@ impl Principal {
     }
 }
 
-/// Whether a value has all of an earlier one: each text of a list, each field of an object.
-fn covers(now: &Json, before: &Json) -> bool {
-    match (now, before) {
-        (Json::Array(now), Json::Array(before)) => before.iter().all(|before| now.contains(before)),
-        (Json::Array(now), before) => now.contains(before),
-        (now, Json::Array(before)) => before.iter().all(|before| before == now),
-        (Json::Object(now), Json::Object(before)) => {
-            before.iter().all(|(name, before)| covers(now.get(name).unwrap_or(&Json::Null), before))
-        }
-        (now, before) => now == before,
-    }
-}
-
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Principal").field("name", &self.name).finish_non_exhaustive()
@@ -149,6 +134,7 @@ pub struct Tokens {
     jwt: Option<Jwt>,
     /// The caller if there are no tokens.
     anybody: Arc<Principal>,
+    callers: Arc<Callers>,
 }
 
 impl fmt::Debug for Tokens {
@@ -163,10 +149,28 @@ impl Tokens {
     /// # Errors
     ///
     /// A secret cannot be read, or is a duplicate.
+    #[cfg(test)]
     pub fn new(config: &ServeConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, TokenError> {
+        let callers = Callers::of(config, &variable);
+        Self::of(config, variable, callers)
+    }
+
+    /// The tokens of a configuration and of the environment; `variable` reads a variable. `callers` is told of the callers
+    /// with JSON Web Tokens.
+    ///
+    /// # Errors
+    ///
+    /// A secret cannot be read, or is a duplicate.
+    pub fn of(
+        config: &ServeConfig,
+        variable: impl Fn(&str) -> Option<String>,
+        callers: Arc<Callers>,
+    ) -> Result<Self, TokenError> {
         let limits = &config.limits;
         let mut tokens = Self::none(config);
         tokens.jwt = config.jwt.clone().map(|jwt| Jwt::new(jwt, limits, &variable)).transpose()?;
+        tokens.jwt = tokens.jwt.map(|jwt| jwt.telling(callers.clone()));
+        tokens.callers = callers;
         for token in &config.tokens {
             let name = token.name.clone();
             let secret = match &token.token {
@@ -201,7 +205,7 @@ impl Tokens {
     pub fn none(config: &ServeConfig) -> Self {
         let mut anybody = Principal::new("anybody", None, Share::new(&config.limits));
         anybody.documents = DocumentRights::Manage;
-        Self { known: Vec::new(), jwt: None, anybody: Arc::new(anybody) }
+        Self { known: Vec::new(), jwt: None, anybody: Arc::new(anybody), callers: Arc::default() }
     }
 
     fn add(&mut self, secret: &str, principal: Principal) -> Result<(), TokenError> {
@@ -227,6 +231,11 @@ impl Tokens {
     /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty() && self.jwt.is_none()
+    }
+
+    /// The callers as they are now.
+    pub fn callers(&self) -> &Arc<Callers> {
+        &self.callers
     }
 
     /// The caller of a request with these headers.
@@ -259,17 +268,8 @@ impl Tokens {
     }
 }
 
-/// The principal of a token: its further fields and its name.
-fn named(name: &str, extra: &Map<String, Json>) -> Map<String, Json> {
-    let mut extra = extra.clone();
-    extra.insert("name".to_owned(), name.into());
-    extra
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn headers(value: &str) -> HeaderMap {
@@ -300,26 +300,6 @@ mod tests {
             Tokens::new(&ServeConfig::default(), |_| Some("a=x,b=x".to_owned())),
             Err(TokenError::Twice { .. })
         ));
-    }
-
-    #[test]
-    fn who_has_lost_something_does_not_still_have_it() {
-        let object = |value: Json| value.as_object().cloned().unwrap();
-        let share = || Share::new(&ServeConfig::default().limits);
-        let still =
-            |now: Json, before: Json| Principal::new("ann", Some(object(now)), share()).still_has(&object(before));
-        let board = json!({"name": "ann", "groups": ["board", "staff"]});
-        assert!(still(board.clone(), board.clone()));
-        assert!(still(json!({"groups": ["staff", "new", "board"], "lang": "en"}), board.clone()), "more is no loss");
-        assert!(still(json!({"groups": ["board"]}), json!({"groups": "board"})), "one text is one group");
-        assert!(still(json!({}), json!({"name": "ann", "groups": []})));
-        for now in [json!({"groups": ["staff"]}), json!({"groups": "board"}), json!({}), json!({"groups": []})] {
-            assert!(!still(now.clone(), board.clone()), "{now}");
-        }
-        let harbour = json!({"groups": [], "department": "harbour", "desk": {"rooms": [1, 2]}});
-        assert!(still(harbour.clone(), harbour.clone()));
-        assert!(!still(json!({"groups": [], "department": "office", "desk": {"rooms": [1, 2]}}), harbour.clone()));
-        assert!(!still(json!({"groups": [], "department": "harbour", "desk": {"rooms": [2]}}), harbour));
     }
 
     #[tokio::test]

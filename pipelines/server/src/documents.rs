@@ -62,6 +62,18 @@ impl Writable {
         shows(self.access.as_deref(), document, groups)
     }
 
+    /// A page of the documents that a caller may read; the others cost nothing.
+    fn list(
+        &self,
+        groups: &[Arc<str>],
+    ) -> impl Fn(&dyn DocumentStore, Option<&str>, usize) -> Listed + Send + 'static + use<> {
+        let (access, groups) = (self.access.clone(), groups.to_vec());
+        move |store, after, limit| match &access {
+            Some(field) => store.list_for(field, &groups, after, limit),
+            None => store.list(after, limit),
+        }
+    }
+
     /// A call that puts documents, if the caller may put all of them ([`permit`]).
     fn putting(
         &self,
@@ -101,6 +113,9 @@ impl Writable {
         }
     }
 }
+
+/// A page of a store.
+type Listed = Result<Vec<StoredDocument>, ConnectorError>;
 
 /// One change at a time, in corpora with `access`.
 static CHANGING: Mutex<()> = Mutex::new(());
@@ -213,6 +228,7 @@ async fn blocking<T: Send + 'static>(
     let done = done.map_err(|_| ApiError::server("the document store failed"))?;
     done.map_err(|error| match error {
         ConnectorError::Refused { reason } => ApiError::bad(reason),
+        ConnectorError::Unreadable { reason } => ApiError::unreadable(reason),
         ConnectorError::Stopped(_) => ApiError::unavailable("the pipeline is stopping"),
         error => ApiError::failed("the document store", &error),
     })
@@ -264,7 +280,8 @@ pub async fn page(
                 return Ok((found, true));
             }
             let (next, room) = (from.take(), limit - found.len());
-            let documents = blocking(&of.store, move |store| store.list(next.as_deref(), room)).await?;
+            let list = of.list(&groups);
+            let documents = blocking(&of.store, move |store| list(store, next.as_deref(), room)).await?;
             let Some(last) = documents.last() else { break };
             from = Some(last.id.clone());
             let shown = documents.iter().filter(|document| of.shows(document, &groups));
@@ -316,12 +333,13 @@ pub async fn list(
         return Err(ApiError::bad("`limit` must be 1 to 1000").param("limit"));
     }
     let (after, groups, access) = (params.after.clone(), principal.groups(), of.access.clone());
+    let list = of.list(&groups);
     let read = move |store: &dyn DocumentStore| {
         // One more than wanted tells whether there are more. A store may return fewer than requested, but none only at
         // its end.
         let (mut found, mut after) = (Vec::new(), after);
         while found.len() <= limit {
-            let page = store.list(after.as_deref(), limit + 1)?;
+            let page = list(store, after.as_deref(), limit + 1)?;
             let Some(last) = page.last() else { break };
             after = Some(last.id.clone());
             found.extend(page.into_iter().filter(|document| shows(access.as_deref(), document, &groups)));
@@ -329,11 +347,7 @@ pub async fn list(
                 break;
             }
         }
-        let has_more = found.len() > limit
-            || after.is_some() && {
-                let more = store.list(after.as_deref(), limit)?;
-                more.iter().any(|document| shows(access.as_deref(), document, &groups))
-            };
+        let has_more = found.len() > limit || after.is_some() && !list(store, after.as_deref(), 1)?.is_empty();
         found.truncate(limit);
         Ok((store.count()?, found, has_more))
     };
@@ -404,7 +418,8 @@ pub async fn read(
     request_body(content((Value = "application/json"), (Value = "text/plain"), (Value = "text/markdown"), (Value = "text/html"), (Value = "application/pdf"), (Value = "application/octet-stream"))),
     params(("id" = String, Path, description = "The document's id; may contain slashes"), DocumentParams), responses(
         (status = 200, description = "The document is stored", body = Value),
-        (status = 202, description = "The document is stored, but not yet published", body = Value)
+        (status = 202, description = "The document is stored, but not yet published", body = Value),
+        (status = 422, description = "The file is broken, or its reader has met a limit")
     ))]
 pub async fn write(
     State(app): State<App>,

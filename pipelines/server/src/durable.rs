@@ -30,7 +30,7 @@ pub(crate) async fn create(
     mut records: Vec<TurnRecord>,
     wait: bool,
 ) -> Result<Response, ApiError> {
-    let Caller { served, principal, many, drained } = caller;
+    let Caller { served, principal, callers, many, drained } = caller;
     let engine = served.engine();
     let queue = engine.turn_queue(None).ok_or_else(|| {
         let name = served.name();
@@ -68,7 +68,7 @@ pub(crate) async fn create(
     })?;
     let mut told = json!({ "queued": turns.len(), "turns": turns, "pipeline": served.name(), "after": after });
     if let (true, Some(log), Some(after)) = (wait, log, after) {
-        let reader = Reader::new(log, None, principal);
+        let reader = Reader::new(log, None, principal, callers);
         let waited = wait_for(&reader, after, &asked, deadline);
         // The turns are stored: a failure to read their answers is not an error of the request.
         let mut found = drained.run_until_cancelled(waited).await.and_then(Result::ok).unwrap_or_default();

@@ -96,6 +96,11 @@ impl ApiError {
         error.code("unsupported_encoding")
     }
 
+    /// 422: the body is a file that cannot be read.
+    pub fn unreadable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request_error", message).code("unreadable_file")
+    }
+
     /// 429: too many requests.
     pub fn overload(message: impl Into<String>, retry_after: u64) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);

@@ -27,6 +27,7 @@ pub(crate) use self::answering::Answering;
 use self::wire::Part;
 use crate::app::{App, Served, forwarding};
 use crate::body::whole;
+use crate::callers::Callers;
 use crate::config::ServeConfig;
 use crate::connections::Client;
 use crate::error::ApiError;
@@ -55,7 +56,8 @@ impl Server {
             let is_exposed = is_exposed(address) || !app.tokens().is_empty();
             forwarding(app.clone(), Forwarder::new(app.clone(), ask, is_exposed))
         };
-        Self::bind_routes(config, address, vec![served], routes).await
+        let callers = Callers::new(&config);
+        Self::bind_routes(config, address, vec![served], callers, routes).await
     }
 }
 

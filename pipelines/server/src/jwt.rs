@@ -21,6 +21,7 @@ use serde_json::{Map, Value as Json};
 use self::claims::Claims;
 use self::keys::{Key, parse};
 use crate::auth::Principal;
+use crate::callers::Callers;
 use crate::config::{DocumentRights, LimitsConfig, Secret};
 use crate::error::ApiError;
 use crate::limits::Share;
@@ -146,6 +147,8 @@ pub struct Jwt {
     known: Mutex<HashMap<blake3::Hash, Verified>>,
     /// What the requests of a caller share.
     callers: Mutex<HashMap<Arc<str>, Arc<Share>>>,
+    /// Who is told of verified callers.
+    told: Arc<Callers>,
 }
 
 impl std::fmt::Debug for Jwt {
@@ -215,7 +218,15 @@ impl Jwt {
             reading: tokio::sync::Mutex::default(),
             known: Mutex::default(),
             callers: Mutex::default(),
+            told: Arc::default(),
         })
+    }
+
+    /// Tells of its callers there.
+    #[must_use]
+    pub fn telling(mut self, callers: Arc<Callers>) -> Self {
+        self.told = callers;
+        self
     }
 
     /// Whether a secret has the form of a JSON Web Token: three parts with dots between them.
@@ -285,7 +296,7 @@ impl Jwt {
     fn accepted(&self, hash: blake3::Hash, by: &Arc<Vec<Key>>, claims: &Claims) -> Result<Arc<Principal>, ApiError> {
         let config = &self.config;
         claims.check()?;
-        let until = claims.until();
+        let (until, issued) = (claims.until(), claims.issued());
         let claims = &claims.0;
         let subject = at(claims, &config.name).and_then(Json::as_str).filter(|name| !name.is_empty());
         let subject =
@@ -309,6 +320,7 @@ impl Jwt {
         let pipelines = config.pipelines.as_ref().map(|names| names.iter().cloned().collect());
         let documents = config.documents;
         let end = Some(until.saturating_add(LEEWAY));
+        self.told.see(&name, &extra, issued, until.saturating_add(LEEWAY));
         let principal = Arc::new(Principal { name, extra: Some(extra), pipelines, documents, share, until: end });
         let mut known = self.known.lock();
         if known.len() >= MOST {

@@ -9,6 +9,7 @@ mod app;
 mod asking;
 mod auth;
 mod body;
+mod callers;
 mod chat;
 mod citations;
 mod config;
@@ -46,6 +47,7 @@ mod usage;
 
 pub use self::app::Served;
 pub use self::auth::{TokenError, VARIABLE};
+pub use self::callers::Callers;
 pub use self::config::{
     Citations, ConfigError, DocumentRights, LimitsConfig, ResponsesConfig, Secret, ServeConfig, TlsConfig, TokenConfig,
 };

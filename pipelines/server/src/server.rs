@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, Served, router};
 use crate::auth::{TokenError, Tokens, VARIABLE};
+use crate::callers::Callers;
 use crate::config::{ServeConfig, TlsConfig};
 use crate::connections::{Client, Connections};
 use crate::forward::Answering;
@@ -91,7 +92,7 @@ pub struct Server {
 
 impl Server {
     /// Binds the address. `listen` takes precedence over the configuration's address. The first pipeline is the
-    /// default.
+    /// default. `callers` are those of the configuration, as the pipelines' engines know them.
     ///
     /// # Errors
     ///
@@ -100,9 +101,10 @@ impl Server {
         config: ServeConfig,
         listen: Option<SocketAddr>,
         pipelines: Vec<Arc<Served>>,
+        callers: Arc<Callers>,
     ) -> Result<Self, ServeError> {
         let address = listen.or(config.listen).unwrap_or(DEFAULT_ADDRESS);
-        Self::bind_routes(config, address, pipelines, |app| router(app.clone())).await
+        Self::bind_routes(config, address, pipelines, callers, |app| router(app.clone())).await
     }
 
     /// Binds an address for these routes.
@@ -110,6 +112,7 @@ impl Server {
         config: ServeConfig,
         address: SocketAddr,
         pipelines: Vec<Arc<Served>>,
+        callers: Arc<Callers>,
         routes: impl FnOnce(&App) -> Router,
     ) -> Result<Self, ServeError> {
         for (at, served) in pipelines.iter().enumerate() {
@@ -117,7 +120,7 @@ impl Server {
                 return Err(ServeError::Twice { name: served.name().to_string() });
             }
         }
-        let tokens = Tokens::new(&config, |name| std::env::var(name).ok())?;
+        let tokens = Tokens::of(&config, |name| std::env::var(name).ok(), callers)?;
         if tokens.is_empty() && is_exposed(address) {
             return Err(ServeError::Open { address });
         }

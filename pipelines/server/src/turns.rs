@@ -26,6 +26,7 @@ use crate::app::{App, Served};
 use crate::asking::{check_collection, hidden};
 use crate::auth::Principal;
 use crate::body::{Content, Many, Params};
+use crate::callers::Callers;
 use crate::durable;
 use crate::error::ApiError;
 use crate::limits::Deadline;
@@ -56,6 +57,7 @@ pub struct TurnParams {
 pub(crate) struct Caller {
     pub served: Arc<Served>,
     pub principal: Arc<Principal>,
+    pub callers: Arc<Callers>,
     pub many: Many,
     /// Cancelled when the server shuts down.
     pub drained: CancellationToken,
@@ -92,7 +94,7 @@ pub async fn create(
         let records = records.into_iter().enumerate().map(|(at, turn)| turn.durable(at));
         let records = records.collect::<Result<Vec<_>, _>>()?;
         return durable::create(
-            Caller { served, principal, many, drained: app.drained().clone() },
+            Caller { served, principal, callers: app.tokens().callers().clone(), many, drained: app.drained().clone() },
             deadline,
             records,
             params.wait,

@@ -19,7 +19,7 @@ use turnflow_engine::component::Catalog;
 use turnflow_engine::plan::plan;
 use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load_str;
-use turnflow_server::{Asker, Outline, ServeConfig, Served, Server, serve};
+use turnflow_server::{Asker, Callers, Outline, ServeConfig, Served, Server, serve};
 
 /// What is waited for comes within this, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -89,7 +89,8 @@ impl Cluster {
     async fn start(config: &str, served: &Arc<Served>) -> Self {
         let config = ServeConfig::parse(config, "serve.ron").unwrap();
         let local = "127.0.0.1:0".parse().unwrap();
-        let first = Server::bind(config.clone(), Some(local), vec![served.clone()]).await.unwrap();
+        let first =
+            Server::bind(config.clone(), Some(local), vec![served.clone()], Callers::new(&config)).await.unwrap();
         let answerer = first.answerer(tokio::runtime::Handle::current());
         let (stop, lose) = (CancellationToken::new(), CancellationToken::new());
         let lost = lose.clone();

@@ -34,6 +34,7 @@ use super::slots::Waiter;
 use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
 use crate::connector::SourceOffset;
 use crate::durable::Loaded;
+use crate::principal::Renewed;
 use crate::record::{self, Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
@@ -286,7 +287,14 @@ impl Conversations {
     }
 
     /// Starts a turn; returns whether it has started.
-    fn start(&mut self, id: &Arc<str>, read: Read, capability: Capability<u64>, key: Arc<str>, limit: usize) -> bool {
+    fn start(
+        &mut self,
+        id: &Arc<str>,
+        mut read: Read,
+        capability: Capability<u64>,
+        key: Arc<str>,
+        limit: usize,
+    ) -> bool {
         let snapshot = self.shared.epochs.pin();
         let Some(ingress) = self.local.ingress(snapshot.plan, &self.source.id) else {
             // Unreachable: a plan without this source does not serve while the source has turns.
@@ -299,6 +307,10 @@ impl Conversations {
         self.sequence += 1;
         let sequence = self.sequence;
         let Some(conversation) = self.held.get(id) else { return false };
+        // The turn may have waited in its queue for long.
+        if let Renewed::Changed { fields, .. } = self.shared.renewed(&self.source.id, &read.record.extra) {
+            read.record.extra = fields;
+        }
         conversation.continue_for(record::groups(&read.record.extra));
         let history = read.history.clone().unwrap_or_else(|| conversation.seen(limit));
         conversation.ask(read.record.text.clone(), limit);

@@ -36,6 +36,7 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         observer: None,
         activity: Default::default(),
         watcher: None,
+        principals: None,
         started: Instant::now(),
     })
 }

@@ -206,7 +206,12 @@ impl Client {
             let (answer, after) = self.send(body).await?;
             let pieces = self.succeeded(answer, after).await?;
             let text = self.collect(pieces).await?;
-            read(&text).map_err(|reason| self.permanent(reason))
+            // Some programs write a byte order mark.
+            let text = text.trim_start_matches('\u{feff}');
+            read(text).map_err(|reason| match super::stream::error_in(text) {
+                Some(error) => self.wrong(&error),
+                None => self.permanent(reason),
+            })
         };
         self.tried(body, once, |(_, tokens)| *tokens).await.map(|(what, _)| what)
     }

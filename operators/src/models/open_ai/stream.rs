@@ -311,6 +311,12 @@ pub(super) fn unread(head: &str) -> Option<AnswerError> {
     error.as_ref().map(reported)
 }
 
+/// The error that a response reports in place of what was asked for.
+pub(super) fn error_in(text: &str) -> Option<AnswerError> {
+    let answer = parse(text).ok()?;
+    answer.get("error").filter(|error| says_something(error)).map(reported)
+}
+
 fn shortened(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(300) {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, Options, ReloadError, TurnSources, default_state};
 use turnflow_engine::spec::Override;
-use turnflow_server::{Asker, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
+use turnflow_server::{Asker, Callers, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
 
 use super::backup::BackupArgs;
 use super::member::{self, MemberArgs};
@@ -126,6 +126,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         return Err(Fault::Told(anyhow!("a cluster serves exactly one pipeline, and {} are given", args.files.len())));
     }
     let backup = args.backup.store()?;
+    let callers = Callers::new(&config);
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
     let (mut served, mut watched, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for (plan, files) in planned {
@@ -134,7 +135,8 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         let watcher_of = watcher.clone().map(|watcher| watcher as _);
         let (cluster, backup) = (cluster.clone(), backup.clone());
         let is_cancelled = Some(signals.cancel());
-        let options = Options { watcher: watcher_of, cluster, backup, is_cancelled, ..args.options(&plan) };
+        let principals = Some(callers.clone() as _);
+        let options = Options { watcher: watcher_of, principals, cluster, backup, is_cancelled, ..args.options(&plan) };
         let state = options.state.clone();
         let engine = match Engine::start(plan, options) {
             Ok(engine) => engine,
@@ -165,7 +167,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     }
     let served_all = match args.member.is_follower() {
         true => follow(args, config, &served, &signals, &reloads),
-        false => serve(args, config, &served, &signals, &mut reloads),
+        false => serve(args, config, callers, &served, &signals, &mut reloads),
     };
     reloads.iter_mut().for_each(Reloads::end);
     drop((reloads, sockets));
@@ -178,13 +180,14 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
 fn serve(
     args: &ServeArgs,
     config: ServeConfig,
+    callers: Arc<Callers>,
     served: &[Arc<Served>],
     signals: &Signals,
     reloads: &mut [Reloads<'_>],
 ) -> Outcome {
     let runtime = runtime()?;
     let drain = Duration::from_secs_f64(config.drain_s);
-    let server = runtime.block_on(Server::bind(config, args.listen, served.to_vec())).map_err(unbound)?;
+    let server = runtime.block_on(Server::bind(config, args.listen, served.to_vec(), callers)).map_err(unbound)?;
     for engine in served.iter().map(|of| of.engine()).filter(|engine| engine.shape().processes > 1) {
         engine.answer_others(server.answerer(runtime.handle().clone()));
     }

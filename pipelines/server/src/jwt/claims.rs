@@ -68,6 +68,12 @@ impl Claims {
         }
     }
 
+    /// When the token was issued, or else the end of its validity, in seconds since the Unix epoch.
+    pub fn issued(&self) -> f64 {
+        let time = |name: &str| self.0.get(name).and_then(Json::as_f64);
+        time("iat").or_else(|| time("exp")).unwrap_or_default()
+    }
+
     /// The end of the validity, in seconds since the Unix epoch.
     pub fn until(&self) -> u64 {
         self.0.get("exp").and_then(Json::as_f64).unwrap_or_default() as u64

@@ -64,7 +64,7 @@ async fn files_are_put_as_they_are() {
         ("a", Some("application/octet-stream"), 400, "no reader"),
         ("a", Some("image/png"), 415, "application/pdf"),
         ("a.jsonl", Some("application/jsonl"), 415, "application/pdf"),
-        ("a.pdf", Some("application/pdf"), 400, "broken PDF"),
+        ("a.pdf", Some("application/pdf"), 422, "broken PDF"),
         ("../a", Some("text/html"), 404, ""),
     ] {
         let (got, body) = put(id, mime, b"no such file").await;
