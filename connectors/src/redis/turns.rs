@@ -35,8 +35,8 @@ use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, Tu
 use turnflow_engine::spec::from_tree;
 
 use super::stream::{Info, Mark, Standing};
-use super::{Server, check_url, shown};
-use crate::remote::{Retry, may_pass, passing};
+use super::{Server, check_url, failed, shown};
+use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
 
 /// Entries in a request.
@@ -184,7 +184,7 @@ impl Following {
                 ask.arg("BLOCK").arg(BLOCK.as_millis() as u64);
             }
             ask.arg("STREAMS").arg(&self.config.stream).arg(&self.cursor);
-            let reply: Value = ask.query(&mut connection).map_err(passing)?;
+            let reply: Value = ask.query(&mut connection).map_err(failed)?;
             retry.worked();
             let entries = entries(reply);
             let is_any = !entries.is_empty();
@@ -300,7 +300,7 @@ impl Following {
         if covered > self.trimmed {
             let mut trim = cmd("XTRIM");
             trim.arg(&self.config.stream).arg("MINID").arg(id_of(covered + 1));
-            trim.query::<u64>(connection).map_err(passing)?;
+            trim.query::<u64>(connection).map_err(failed)?;
             self.trimmed = covered;
         }
         Ok(())
