@@ -62,8 +62,9 @@ impl Retry {
 
     /// The same, giving up after this time in any mode.
     #[cfg(test)]
-    pub(crate) fn patience(self, patience: Duration) -> Self {
-        Self { patience: Some(patience), ..self }
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
     }
 
     /// The server was reached. Call this after each success.

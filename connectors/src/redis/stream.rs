@@ -24,7 +24,7 @@ pub(super) struct Mark {
     #[serde(default)]
     first: Option<(u64, String)>,
     #[serde(default)]
-    last: Option<String>,
+    pub(super) last: Option<String>,
 }
 
 impl Mark {
@@ -148,13 +148,18 @@ impl Info {
 }
 
 /// The entry with the id of an offset.
-fn entry_at(connection: &mut Connection, stream: &str, offset: u64) -> Result<Option<Entry>, ConnectorError> {
+pub(super) fn entry_at(
+    connection: &mut Connection,
+    stream: &str,
+    offset: u64,
+) -> Result<Option<Entry>, ConnectorError> {
     let id = id_of(offset);
     let reply: Value = cmd("XRANGE").arg(stream).arg(&id).arg(&id).query(connection).map_err(failed)?;
     Ok(entries_of(reply).into_iter().next())
 }
 
-fn hash_of(entry: &Entry) -> String {
+/// A hash of an entry's fields.
+pub(super) fn hash_of(entry: &Entry) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in entry.fields.iter().flat_map(|(name, value)| [name, value]) {
         hasher.update(&(part.len() as u64).to_le_bytes());
