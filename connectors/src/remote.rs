@@ -37,7 +37,10 @@ pub(crate) struct Retry {
     /// The server, as messages name it, without secrets.
     server: String,
     patience: Option<Duration>,
+    context: ComponentContext,
     connected: Gauge,
+    /// Whether the server was reached once.
+    has_worked: bool,
     failing: Option<Failing>,
 }
 
@@ -54,21 +57,37 @@ impl Retry {
         let connected = context.gauge("source_connected", help);
         connected.set(0);
         let patience = (mode == Mode::Once).then_some(PATIENCE);
-        Self { server: server.into(), patience, connected, failing: None }
+        Self { server: server.into(), patience, context: context.clone(), connected, has_worked: false, failing: None }
     }
 
     /// The same, giving up after this time in any mode.
     #[cfg(test)]
-    pub(crate) fn patience(self, patience: Duration) -> Self {
-        Self { patience: Some(patience), ..self }
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
     }
 
     /// The server was reached. Call this after each success.
     pub(crate) fn worked(&mut self) {
         self.connected.set(1);
+        self.has_worked = true;
         if let Some(failing) = self.failing.take() {
             let seconds = failing.since.elapsed().as_secs();
+            self.context.set_away(None);
             tracing::info!(server = self.server, seconds, "the server can be read again");
+        }
+    }
+
+    /// Something failed. Returns after a pause, when the source may try again.
+    ///
+    /// # Errors
+    ///
+    /// The source must end, or it has failed for too long. Or the server refuses the credentials and has never accepted them:
+    /// then they are wrong. Later they may have been replaced, and are read again.
+    pub(crate) fn failed(&mut self, error: &ConnectorError, stop: &Stop) -> Result<(), ConnectorError> {
+        match refusal(error) {
+            Some(refused) if !self.has_worked => Err(lasting(format!("{}: {refused}", self.server))),
+            _ => self.away(error, stop),
         }
     }
 
@@ -77,10 +96,11 @@ impl Retry {
     /// # Errors
     ///
     /// The source must end, or it has failed for too long.
-    pub(crate) fn failed(&mut self, error: &dyn Display, stop: &Stop) -> Result<(), ConnectorError> {
+    pub(crate) fn away(&mut self, error: &dyn Display, stop: &Stop) -> Result<(), ConnectorError> {
         self.connected.set(0);
         let now = Instant::now();
         let Self { server, failing, patience, .. } = self;
+        self.context.set_away(Some(format!("cannot reach {server}: {error}")));
         let is_new = failing.is_none();
         let failing = failing.get_or_insert(Failing { since: now, told: now, pause: PAUSE });
         let seconds = failing.since.elapsed();
@@ -95,6 +115,15 @@ impl Retry {
         let pause = failing.pause;
         failing.pause = (pause * 2).min(LONGEST_PAUSE);
         if stop.wait(pause) { Err(Stopped.into()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Retry {
+    fn drop(&mut self) {
+        // A source that has ended waits for nothing. A reload may have replaced it already.
+        if self.failing.is_some() {
+            self.context.set_away(None);
+        }
     }
 }
 
@@ -114,6 +143,28 @@ pub(crate) fn lasting(error: impl Into<Box<dyn std::error::Error + Send + Sync>>
     ComponentError::new(error).into()
 }
 
+/// The server refuses the credentials, now.
+#[derive(Debug, thiserror::Error)]
+#[error("the server refuses the credentials: {0}")]
+struct Refused(String);
+
+/// An error of a server that refuses the credentials. It may pass, because they may be replaced.
+pub(crate) fn refused(error: impl Display) -> ConnectorError {
+    passing(Refused(error.to_string()))
+}
+
+/// Whether a server refuses the credentials.
+fn refusal(error: &ConnectorError) -> Option<&Refused> {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if let Some(refused) = error.downcast_ref() {
+            return Some(refused);
+        }
+        source = error.source();
+    }
+    None
+}
+
 /// Whether the same call may succeed later.
 pub(crate) fn may_pass(error: &ConnectorError) -> bool {
     matches!(error, ConnectorError::Component(error) if error.is_transient())
@@ -129,15 +180,32 @@ mod tests {
         let context = ComponentContext::alone("turns", runtime.handle().clone());
         let (handle, stop) = Stop::new();
         let mut retry = Retry::new("nats://localhost", Mode::Follow, &context).patience(Duration::from_millis(150));
-        retry.failed(&"refused", &stop).unwrap();
+        retry.away(&"refused", &stop).unwrap();
         retry.worked();
-        retry.failed(&"refused", &stop).unwrap();
-        retry.failed(&"refused", &stop).unwrap();
-        let error = retry.failed(&"refused", &stop).unwrap_err().to_string();
+        retry.away(&"refused", &stop).unwrap();
+        retry.away(&"refused", &stop).unwrap();
+        let error = retry.away(&"refused", &stop).unwrap_err().to_string();
         assert_eq!(error, "cannot reach nats://localhost for 0 s: refused");
         drop(handle);
         let mut retry = Retry::new("nats://localhost", Mode::Follow, &context);
-        assert!(matches!(retry.failed(&"refused", &stop), Err(ConnectorError::Stopped(_))));
+        assert!(matches!(retry.away(&"refused", &stop), Err(ConnectorError::Stopped(_))));
+    }
+
+    #[test]
+    fn credentials_that_were_never_accepted_are_an_error() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let context = ComponentContext::alone("turns", runtime.handle().clone());
+        let (_handle, stop) = Stop::new();
+        let mut retry = Retry::new("redis://localhost", Mode::Follow, &context);
+        retry.failed(&passing("connection refused"), &stop).unwrap();
+        let error = retry.failed(&refused("WRONGPASS"), &stop).unwrap_err();
+        assert!(!may_pass(&error));
+        assert!(
+            error.to_string().contains("redis://localhost: the server refuses the credentials: WRONGPASS"),
+            "{error}"
+        );
+        retry.worked();
+        retry.failed(&refused("WRONGPASS"), &stop).unwrap();
     }
 
     #[test]

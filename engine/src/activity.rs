@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::component::{CorpusRef, Snapshot, Warnings};
 use crate::metrics::{Counter, Gauge, Histogram, Metrics};
 use crate::record::{AnswerRecord, Turn, Value};
+
+/// How long a source is away before answers say so: most absences end after the first attempts.
+const AWAY: Duration = Duration::from_secs(10);
 
 /// Upper bounds of the classes of durations, in seconds. Calls beyond the last are in one more class.
 pub const BOUNDS_S: [f64; 20] = [
@@ -203,6 +207,33 @@ impl Activity {
         if has_failed {
             of.failures.inc();
         }
+    }
+
+    /// Warns of corpora whose source has been away for a while.
+    pub(crate) fn warn_of_absences(
+        &self,
+        corpora: &[CorpusRef],
+        turn: &Turn,
+        snapshot: &Snapshot,
+        warnings: &Warnings,
+    ) {
+        for name in corpora.iter().filter_map(|corpus| snapshot.name_of(corpus, turn)) {
+            if self.metrics.away(name).is_some_and(|absence| absence.lasts() >= AWAY) {
+                warnings.add(format!("the source of `{name}` cannot be reached: what has changed there is missing"));
+            }
+        }
+    }
+
+    /// Counts a record of a source that came a second time.
+    pub(crate) fn repeated(&self, source: &str) {
+        let help = "Records with the conversation, turn and text of an earlier one, which are not answered again";
+        self.metrics.counter(source, "repeated_records", help).inc();
+    }
+
+    /// Counts a turn of a source that came again with another text.
+    pub(crate) fn replaced(&self, source: &str) {
+        let help = "Records with another text for an earlier turn, which are its new version";
+        self.metrics.counter(source, "replaced_turns", help).inc();
     }
 
     /// Times from reading a turn to its first answer.

@@ -1,8 +1,10 @@
-//! Metrics of components and of the engine: counters, gauges and histograms by component, in
-//! OpenMetrics text.
+//! Metrics of components and of the engine: counters, gauges and histograms by component, in OpenMetrics text; and which
+//! components cannot reach their servers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -35,11 +37,27 @@ struct State {
     counters: HashMap<String, Family<Labels, Counter>>,
     gauges: HashMap<String, Family<Labels, Gauge>>,
     histograms: HashMap<String, Family<Labels, Histogram, Bounds>>,
+    absences: BTreeMap<String, Absence>,
+}
+
+/// A server that a component cannot reach.
+#[derive(Clone, Debug)]
+pub struct Absence {
+    /// Why.
+    pub reason: String,
+    since: Instant,
+}
+
+impl Absence {
+    /// How long it has been away.
+    pub fn lasts(&self) -> Duration {
+        self.since.elapsed()
+    }
 }
 
 /// All metrics of a process. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Mutex<State>>);
+pub struct Metrics(Arc<Mutex<State>>, Arc<AtomicUsize>);
 
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -52,7 +70,7 @@ impl Metrics {
     /// called `turnflow_NAME_total`. `help` is one sentence without a full stop. A name that a gauge has
     /// returns a counter that is not in the text.
     pub fn counter(&self, component: &str, name: &str, help: &str) -> Counter {
-        let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
+        let State { registry, counters, gauges, histograms, .. } = &mut *self.0.lock();
         if gauges.contains_key(name) || histograms.contains_key(name) {
             tracing::error!(component, name, "another metric has this name; the counter is not shown");
             return Counter::default();
@@ -67,7 +85,7 @@ impl Metrics {
 
     /// The gauge with this name and component, called `turnflow_NAME` in the text.
     pub fn gauge(&self, component: &str, name: &str, help: &str) -> Gauge {
-        let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
+        let State { registry, counters, gauges, histograms, .. } = &mut *self.0.lock();
         if counters.contains_key(name) || histograms.contains_key(name) {
             tracing::error!(component, name, "another metric has this name; the gauge is not shown");
             return Gauge::default();
@@ -83,7 +101,7 @@ impl Metrics {
     /// The histogram with this name and component, called `turnflow_NAME` in the text. `bounds` are the
     /// upper bounds of its classes, ascending; the first call for a name sets them.
     pub fn histogram(&self, component: &str, name: &str, help: &str, bounds: &[f64]) -> Histogram {
-        let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
+        let State { registry, counters, gauges, histograms, .. } = &mut *self.0.lock();
         if counters.contains_key(name) || gauges.contains_key(name) {
             tracing::error!(component, name, "another metric has this name; the histogram is not shown");
             return Histogram::new(bounds.iter().copied());
@@ -94,6 +112,33 @@ impl Metrics {
             family
         });
         family.get_or_create(&Labels { component: component.to_owned() }).clone()
+    }
+
+    /// Says why a component cannot reach its server, or that it can.
+    pub fn set_away(&self, component: &str, reason: Option<String>) {
+        let absences = &mut self.0.lock().absences;
+        match reason {
+            None => drop(absences.remove(component)),
+            Some(reason) => match absences.get_mut(component) {
+                Some(absence) => absence.reason = reason,
+                None => drop(absences.insert(component.to_owned(), Absence { reason, since: Instant::now() })),
+            },
+        }
+        self.1.store(absences.len(), Ordering::Release);
+    }
+
+    /// The server that a component cannot reach.
+    pub fn away(&self, component: &str) -> Option<Absence> {
+        // Every call of an operator asks, and hardly ever is a server away.
+        if self.1.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.0.lock().absences.get(component).cloned()
+    }
+
+    /// The components that cannot reach their servers.
+    pub fn all_away(&self) -> Vec<(String, Absence)> {
+        self.0.lock().absences.iter().map(|(component, absence)| (component.clone(), absence.clone())).collect()
     }
 
     /// All metrics as OpenMetrics text.
@@ -108,6 +153,19 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_absence_lasts_until_the_server_is_reached() {
+        let metrics = Metrics::default();
+        metrics.set_away("a", Some("refused".to_owned()));
+        let first = metrics.away("a").unwrap();
+        metrics.clone().set_away("a", Some("silent".to_owned()));
+        metrics.set_away("b", Some("refused".to_owned()));
+        metrics.set_away("b", None);
+        let all = metrics.all_away();
+        assert_eq!((all.len(), &*all[0].0, &*all[0].1.reason), (1, "a", "silent"));
+        assert_eq!(all[0].1.since, first.since);
+    }
 
     #[test]
     fn components_share_names_and_not_values() {

@@ -68,6 +68,8 @@ pub struct SourceHandle {
     pub id: Arc<str>,
     /// Its kind's name.
     pub kind_name: &'static str,
+    /// Whether a program supplies its turns.
+    pub is_queue: bool,
     /// Unique among the sources of a process.
     pub number: u64,
     /// Whether all processes of a cluster read it together. Otherwise the first process reads it.
@@ -120,6 +122,8 @@ pub struct TurnsShared {
     pub delivered: AtomicUsize,
     /// Turns that an earlier process answered.
     pub recovered: AtomicU64,
+    /// Records that came a second time and were not answered again.
+    pub repeated: AtomicU64,
     /// Revisions delivered.
     pub revised: AtomicU64,
     /// Runs operator calls off the workers.
@@ -268,6 +272,13 @@ struct Read {
     batch: u64,
     /// Its size in the backlog.
     bytes: u64,
+}
+
+impl Read {
+    /// The number of its turn, and its log.
+    fn turn(&self) -> (u32, u64) {
+        (self.record.turn, self.place.as_ref().map_or(0, |place| place.generation))
+    }
 }
 
 /// Notifies a conversation that its turn is delivered.

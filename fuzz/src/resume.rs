@@ -109,7 +109,7 @@ fn delivered(file: &[u8], length: Option<u64>) {
             turnflow_engine::spec::from_str("(input: \"a\", path: \"answers.jsonl\")").expect("a configuration");
         let mut sink = config.sink(directory).expect("a file that is there");
         let kept = sink.kept().expect("a file keeps what it is given");
-        let mark = length.map(|length| SinkPosition { log: kept.mark().log, length });
+        let mark = length.map(|length| SinkPosition { length, ..kept.mark() });
         let mut answers =
             kept.recover(Search { since: mark.as_ref(), ..Search::default() }).expect("a file that is there").answers;
         let _ = (answers.found("k"), answers.found(""));

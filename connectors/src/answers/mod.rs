@@ -144,7 +144,7 @@ impl AnswerSink for Answers {
 
 impl KeptAnswers for Answers {
     fn mark(&self) -> SinkPosition {
-        SinkPosition { log: self.store.id().clone(), length: *self.store.last().borrow() }
+        SinkPosition { log: self.store.id().clone(), length: *self.store.last().borrow(), content: None }
     }
 
     fn syncing(&mut self) -> Syncing {

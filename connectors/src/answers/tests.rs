@@ -130,6 +130,6 @@ fn a_restart_finds_what_was_there_at_its_start() {
     let mut found = |key: &str| [after.answers.found(key).is_some(), all.answers.found(key).is_some()];
     assert_eq!(found("2"), [false, false]);
     assert_eq!((found("3"), found("3/1"), found("4")), ([true, true], [true, true], [false, false]));
-    let other = SinkPosition { log: "another".into(), length: 1 };
+    let other = SinkPosition { log: "another".into(), length: 1, content: None };
     assert!(!sink.recover(Search { since: Some(&other), ..Search::default() }).unwrap().is_there);
 }

@@ -5,10 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use turnflow_engine::connector::{ConnectorError, Stop, Stopped};
 
@@ -23,6 +25,8 @@ const TIDY: u32 = 50;
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a command may take.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// How long a fetch may report no progress. A server that no longer answers, and keeps its connection open, is left then.
+const SILENCE: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(90) };
 /// The beginnings of the variables of git that commands get from the environment.
 const KEPT: &[&str] = &[
     "GIT_SSH",
@@ -40,10 +44,10 @@ const KEPT: &[&str] = &[
     "GIT_CURL_VERBOSE",
     "GIT_ALLOW_PROTOCOL",
 ];
-/// Maximum size of what a command prints, in bytes, such as the list of all files. Of a complaint, only the beginning is
+/// Maximum size of what a command prints, in bytes, such as the list of all files. Of a complaint, only the end is
 /// kept.
 const PRINTED: u64 = 512 << 20;
-const COMPLAINED: u64 = 64 << 10;
+const COMPLAINED: usize = 64 << 10;
 /// Characters of a command's complaint that are shown.
 const SHOWN: usize = 500;
 
@@ -146,7 +150,12 @@ impl Mirror {
     }
 
     /// Runs a command and returns what it prints. A command that fails may work later.
-    fn run(&self, mut command: Command, stop: &Stop) -> Result<Vec<u8>, ConnectorError> {
+    fn run(&self, command: Command, stop: &Stop) -> Result<Vec<u8>, ConnectorError> {
+        self.run_within(command, LONGEST, stop)
+    }
+
+    /// The same, as long as the command prints something at least this often.
+    fn run_within(&self, mut command: Command, silence: Duration, stop: &Stop) -> Result<Vec<u8>, ConnectorError> {
         let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::NotFound => lasting("the program `git` is missing; install it"),
             _ => passing(format!("git: {error}")),
@@ -166,29 +175,36 @@ impl Mirror {
             })
         };
         let output = read(child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>), PRINTED);
-        let complaint = read(child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>), COMPLAINED);
+        let heard = Arc::new(Mutex::new(Instant::now()));
+        let complaint = child.stderr.take().map(|stream| {
+            let heard = heard.clone();
+            std::thread::spawn(move || last_of(stream, &heard))
+        });
         let status = loop {
             if let Some(status) = child.try_wait().map_err(failed)? {
                 break status;
             }
             let is_stopped = stop.wait(LOOK);
-            if is_stopped || Instant::now() > until {
+            let is_silent = heard.lock().elapsed() > silence;
+            if is_stopped || is_silent || Instant::now() > until {
                 end(&mut child);
-                return Err(if is_stopped { Stopped.into() } else { passing("git: takes too long") });
+                let why = if is_silent { "git: the server does not answer" } else { "git: takes too long" };
+                return Err(if is_stopped { Stopped.into() } else { passing(why) });
             }
         };
         let joined = |thread: std::thread::JoinHandle<std::io::Result<(Vec<u8>, u64)>>| match thread.join() {
             Ok(Ok(read)) => read,
             _ => Default::default(),
         };
-        let ((output, more), (complaint, _)) = (joined(output), joined(complaint));
+        let (output, more) = joined(output);
+        let complaint = complaint.and_then(|thread| thread.join().ok()).unwrap_or_default();
         if status.success() {
             return match more {
                 0 => Ok(output),
                 _ => Err(passing(format!("git printed more than {PRINTED} bytes"))),
             };
         }
-        let text: String = String::from_utf8_lossy(&complaint).chars().take(SHOWN).collect();
+        let text: String = told(&String::from_utf8_lossy(&complaint)).chars().take(SHOWN).collect();
         Err(passing(format!("git: {}", text.split_whitespace().collect::<Vec<_>>().join(" "))))
     }
 
@@ -230,7 +246,7 @@ impl Mirror {
 
     fn fetch_once(&self, config: &GitConfig, name: &str, stop: &Stop) -> Result<(), ConnectorError> {
         let target = format!("+{name}:{REFERENCE}");
-        let mut arguments = vec!["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"];
+        let mut arguments = vec!["fetch", "--progress", "--no-tags", "--no-write-fetch-head"];
         if self.is_shallow {
             arguments.extend(["--depth", "1"]);
         }
@@ -248,7 +264,9 @@ impl Mirror {
             }
             command.env("GIT_CONFIG_COUNT", (count + settings.len()).to_string());
         }
-        self.run(command, stop).map(drop)
+        // A silent connection of HTTP is left by git itself; without progress, a large file of a plain server may arrive.
+        let silence = if config.url.starts_with("http") { LONGEST } else { SILENCE };
+        self.run_within(command, silence, stop).map(drop)
     }
 
     /// The commit that was fetched.
@@ -349,6 +367,24 @@ impl Mirror {
         reader.output.read_exact(&mut [0])?;
         Ok(Some(bytes))
     }
+}
+
+/// The last bytes of a stream of complaints and reports of progress. Notes when something comes.
+fn last_of(mut stream: impl Read, heard: &Mutex<Instant>) -> Vec<u8> {
+    let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = stream.read(&mut bytes) {
+        *heard.lock() = Instant::now();
+        all.extend_from_slice(&bytes[..read]);
+        all.drain(..all.len().saturating_sub(COMPLAINED));
+    }
+    all
+}
+
+/// What a command complains about, without its reports of progress.
+fn told(printed: &str) -> String {
+    let is_progress = |line: &str| line.ends_with(", done.") || line.contains("% (") || line.ends_with("objects...");
+    let lines = printed.split(['\r', '\n']).map(str::trim).filter(|line| !line.is_empty() && !is_progress(line));
+    lines.collect::<Vec<_>>().join(" ")
 }
 
 /// The program `git`, which reads and writes no other repository than it is told to.

@@ -2,10 +2,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use turnflow_engine::connector::Mode;
+use turnflow_engine::connector::{Mode, Stop};
 use turnflow_engine::spec::from_str;
 
-use super::{Git, GitConfig};
+use super::{Git, GitConfig, Mirror};
 use crate::testing::{Corpus, context};
 
 /// Whether `git` is installed.
@@ -237,4 +237,20 @@ fn a_repository_on_a_file_server_is_read() {
     git(&base, &["update-server-info"]);
     assert_eq!(running.changes(), ["a.md=two"]);
     running.end(true).unwrap_err();
+}
+
+/// Why it exists: a fetch from such a server went on for an hour, while documents changed.
+#[test]
+fn a_server_that_accepts_and_does_not_answer_is_left() {
+    if !is_there() {
+        return;
+    }
+    // Connections wait in its queue, and nobody reads from them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("git://{}/x", silent.local_addr().unwrap());
+    let config: GitConfig = from_str(&format!("(url: {url:?})")).unwrap();
+    let mut mirror = Mirror::open(&config, None).unwrap();
+    let (_handle, stop) = Stop::new();
+    let error = mirror.fetch(&config, &stop).unwrap_err();
+    assert!(crate::remote::may_pass(&error) && error.to_string().contains("does not answer"), "{error}");
 }

@@ -193,7 +193,7 @@ impl KeptAnswers for JsonLinesSink {
     fn mark(&self) -> SinkPosition {
         // If the file cannot be inspected, the mark matches no file after a restart, which is safe.
         let length = self.output.length().unwrap_or_default();
-        SinkPosition { log: self.output.log(length).unwrap_or_default(), length }
+        SinkPosition { log: self.output.log(length).unwrap_or_default(), length, content: self.output.content(length) }
     }
 
     fn syncing(&mut self) -> Syncing {
@@ -219,7 +219,7 @@ impl KeptAnswers for JsonLinesSink {
         let had = others_had.iter().filter_map(|position| FileMark::path_of(&position.log));
         let others: Vec<PathBuf> = others.iter().cloned().chain(had.filter(|path| !is_own(path))).collect();
         let others = &others[..];
-        let mark = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
+        let mark = since.and_then(|since| Some((FileMark::of(since)?, since.length)));
         let marked = |is_found| mark.as_ref().map(|(mark, length)| Marked { mark, length: *length, is_found });
         let standing = mark.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
         // The sink's path has changed, and the file was not moved to the present one.
@@ -253,7 +253,11 @@ impl KeptAnswers for JsonLinesSink {
             }
             Some((MarkedFile::Gone, _)) | None => {
                 let is_there = scan_rotated(&self.path, &mut found, None, others, marked(false))?;
-                (is_there || since.is_none(), 0)
+                // A file that begins so was changed, or is another one: all of it is searched.
+                let begins_so = mark.as_ref().is_some_and(|(mark, length)| {
+                    !matches!(find(&self.path, &mark.beginning(), *length), MarkedFile::Gone)
+                });
+                (is_there || begins_so || since.is_none(), 0)
             }
         };
         if let Some(since) = since.filter(|_| !is_there) {

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use turnflow_engine::append::{Lines, sync_directory};
 use turnflow_engine::claims::real;
 use turnflow_engine::connector::ConnectorError;
 
 use super::fault;
 use crate::jsonl_corpus::directory_of;
-use crate::known_file::{FileMark, HEAD_BYTES, Older, head_of};
+use crate::known_file::{Content, FileMark, HEAD_BYTES, Older, head_of};
 use crate::watch::identity_of;
 
 /// The file that is being written.
@@ -31,6 +32,8 @@ pub(super) struct Output {
     pub older: OnceLock<Older>,
     /// The file's mark, once all bytes that the mark covers are written.
     pub log: OnceLock<Arc<str>>,
+    /// What the file has up to the last mark.
+    content: Mutex<Content>,
     /// The file's length at the last check, in bytes.
     pub length_seen: u64,
 }
@@ -56,6 +59,7 @@ impl Output {
             reader,
             older: OnceLock::new(),
             log: OnceLock::new(),
+            content: Mutex::new(Content::new()),
             length_seen: metadata.len(),
         })
     }
@@ -70,6 +74,7 @@ impl Output {
         self.length_seen = start;
         // A mark from before may cover bytes that are gone now.
         self.log = OnceLock::new();
+        self.content = Mutex::new(Content::new());
         Ok(())
     }
 
@@ -91,6 +96,13 @@ impl Output {
             let _ = self.log.set(log.clone());
         }
         Some(log)
+    }
+
+    /// A hash of what the file has up to `length`, if it can be read.
+    pub fn content(&self, length: u64) -> Option<Arc<str>> {
+        let mut content = self.content.lock();
+        content.go_to(self.reader.as_ref()?, length).ok()?;
+        Some(content.digest(length).told().into())
     }
 }
 

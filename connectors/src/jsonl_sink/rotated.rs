@@ -23,7 +23,7 @@ impl JsonLinesSink {
     ) -> Result<bool, ConnectorError> {
         let Some(path) = FileMark::path_of(&at.log) else { return Ok(false) };
         // A position without a mark is the beginning.
-        let mark = FileMark::parse(&at.log, at.length);
+        let mark = FileMark::of(at);
         let standing = mark.as_ref().map(|mark| find(&path, mark, at.length));
         let is_found = !matches!(standing, None | Some(MarkedFile::Gone));
         let is_own = is_same(&path, &self.path);
@@ -43,7 +43,9 @@ impl JsonLinesSink {
                 false => Ok(is_found),
             };
         }
-        let mut is_there = is_found;
+        // A file that begins so was changed, or is another one: all of it is searched.
+        let begins_so = |mark: &FileMark| !matches!(find(&path, &mark.beginning(), at.length), MarkedFile::Gone);
+        let mut is_there = is_found || mark.as_ref().is_some_and(begins_so);
         let (file, from, but) = match standing {
             Some(MarkedFile::Here(_)) if at.length > 0 => (former_file(&path)?, at.length, None),
             Some(MarkedFile::Away(file, away)) => {
@@ -61,7 +63,7 @@ impl JsonLinesSink {
             match scan_rotated(&path, found, but, others, marked) {
                 Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
                     tracing::warn!(file = %path.display(), "the directory of this sink's former file no longer exists");
-                    return Ok(is_found);
+                    return Ok(is_there);
                 }
                 scanned => is_there |= scanned?,
             }

@@ -125,7 +125,7 @@ fn marks_that_do_not_fit_are_not_trusted() {
     let names: Vec<String> = (0..30).map(|number| format!("k{number}")).collect();
     deliver(&mut first, &names.iter().map(String::as_str).collect::<Vec<_>>());
     let mark = first.mark();
-    let with = |log: &str, length: u64| SinkPosition { log: log.into(), length };
+    let with = |log: &str, length: u64| SinkPosition { log: log.into(), length, content: mark.content.clone() };
     for mark in [
         with("", mark.length),
         with("{}", 0),
@@ -345,7 +345,7 @@ fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
     fs::write(at("out.jsonl.3.zst"), b"\x28\xB5\x2F\xFD and so on").unwrap();
     fs::write(at("out.jsonl.4.gz"), b"\x1F\x8B\x08 cut off").unwrap();
     let all = ["a", "b", "c", "d", "e"];
-    for since in [None, Some(SinkPosition { log: "gone".into(), length: 9 })] {
+    for since in [None, Some(SinkPosition { log: "gone".into(), length: 9, content: None })] {
         let mut second = sink(directory.path(), true);
         let Recovered { is_there, mut answers } = second
             .recover(Search { since: since.as_ref(), others: &[at("out.jsonl.live")], ..Search::default() })
@@ -515,7 +515,7 @@ fn a_file_that_another_sink_had_is_not_a_rotation() {
     let metadata = fs::metadata(&theirs).unwrap();
     let head = fs::read(&theirs).unwrap();
     let log = FileMark::new(&theirs.display().to_string(), &metadata, &head, metadata.len()).to_log();
-    let had = [SinkPosition { log, length: metadata.len() }];
+    let had = [SinkPosition { log, length: metadata.len(), content: None }];
     let search = Search { others_had: &had, ..Search::default() };
     assert_eq!(sink(base, true).kept().unwrap().recover(search).unwrap().answers.count(), 0);
 }
@@ -569,4 +569,42 @@ fn answers_are_found_while_files_are_rotated() {
     let (is_there, found) = recovered(base, Some(&oldest), &["last"]);
     assert!(is_there);
     assert_eq!(found, ["last"]);
+}
+
+/// Why it exists: files of answers that begin alike were taken for one another, and answers before the mark were not seen.
+#[test]
+fn a_file_that_only_begins_like_the_marked_one_is_searched_from_its_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er/out.jsonl");
+    let names = |what: &str, count: usize| (0..count).map(|number| format!("{what}{number}")).collect::<Vec<_>>();
+    let fill = |sink: &mut JsonLinesSink, names: &[String]| {
+        deliver(sink, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    let (alike, old, new) = (names("alike", 30), names("old", 20), names("new", 30));
+    let mut first = sink(directory.path(), true);
+    fill(&mut first, &alike);
+    assert!(first.mark().length > crate::known_file::HEAD_BYTES as u64);
+    fill(&mut first, &old);
+    let mark = first.mark();
+    drop(first);
+    fs::remove_file(&path).unwrap();
+    let mut second = sink(directory.path(), true);
+    fill(&mut second, &alike);
+    fill(&mut second, &new);
+    drop(second);
+    let asked = ["alike0", "new0", "new29"];
+    assert_eq!(recovered(directory.path(), Some(&mark), &asked), (true, asked.map(String::from).to_vec()));
+    // Someone has taken a line out: nothing that is there is written again, and nothing is read again from the beginning.
+    let text = fs::read_to_string(&path).unwrap();
+    let mark = sink(directory.path(), true).mark();
+    let shorter: String = text.lines().filter(|line| !line.contains("new3")).map(|line| format!("{line}\n")).collect();
+    fs::write(&path, shorter + &text[..200]).unwrap();
+    let (is_there, found) = recovered(directory.path(), Some(&mark), &["alike0", "new3", "new29"]);
+    assert_eq!(
+        (is_there, found),
+        (false, vec!["alike0".to_owned(), "new29".to_owned()]),
+        "it is shorter than the mark"
+    );
+    fs::write(&path, text.replacen("answer to new3\"", "answer to new?\"", 1)).unwrap();
+    assert_eq!(recovered(directory.path(), Some(&mark), &["new29"]), (true, vec!["new29".to_owned()]));
 }

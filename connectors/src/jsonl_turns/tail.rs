@@ -193,6 +193,7 @@ impl<'a> Tail<'a> {
     /// The oldest of the logs that were rotated away after the one that was read.
     fn open_between(&mut self) -> Option<Log> {
         let mut between = between(&self.source.path, self.past.as_ref()?, &self.source.others());
+        self.tell_unclear(&between);
         for _ in 0..RENAMED {
             // The oldest log, if its name still belongs to it.
             let oldest = between.logs.first();
@@ -202,19 +203,23 @@ impl<'a> Tail<'a> {
                 _ => {
                     let (path, others) = (&self.source.path, self.source.others());
                     between = crate::known_file::between(path, self.past.as_ref()?, &others);
+                    self.tell_unclear(&between);
                 }
             }
         }
-        let Between { logs, unclear } = between;
-        for (file, why) in unclear {
+        // A log that cannot be opened no longer exists; the next one is opened instead.
+        let open = |(file, _): (PathBuf, _)| Log::open_away(&file, self.source.max_line_bytes).ok();
+        between.logs.into_iter().find_map(open)
+    }
+
+    /// Names each file once that may be a part of the log and is not read.
+    fn tell_unclear(&mut self, between: &Between) {
+        for (file, why) in &between.unclear {
             if self.warned.insert(file.clone()) {
                 tracing::warn!(file = %file.display(), log = self.name, why,
                     "this file may be a part of the log, but is not read");
             }
         }
-        // A log that cannot be opened no longer exists; the next one is opened instead.
-        let open = |(file, _): (PathBuf, _)| Log::open_away(&file, self.source.max_line_bytes).ok();
-        logs.into_iter().find_map(open)
     }
 
     /// Closes the open log. `has_gone` says that it is no longer at the path.

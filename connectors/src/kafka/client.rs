@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, ConsumerContext};
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use turnflow_engine::component::Check;
 use turnflow_engine::connector::ConnectorError;
 
-use crate::remote::{lasting, passing};
+use crate::remote::{lasting, passing, refused};
 use crate::secret::Secret;
 
 /// Properties that the connectors set themselves, and why nobody else may.
@@ -213,9 +213,13 @@ pub(super) struct Logs {
 impl Logs {
     /// The error, with the reason that librdkafka has reported since the last call.
     pub(super) fn explained(&self, error: &KafkaError) -> ConnectorError {
-        match self.reason.lock().take() {
-            Some(reason) => passing(format!("{error}: {reason}")),
-            None => passing(redacted(&error.to_string(), &self.secrets)),
+        let told = match self.reason.lock().take() {
+            Some(reason) => format!("{error}: {reason}"),
+            None => redacted(&error.to_string(), &self.secrets),
+        };
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed) => refused(told),
+            _ => passing(told),
         }
     }
 }
@@ -234,7 +238,7 @@ impl ClientContext for Logs {
 
     fn error(&self, error: KafkaError, reason: &str) {
         // The end of a partition is an event, too.
-        if error.rdkafka_error_code() == Some(rdkafka::error::RDKafkaErrorCode::PartitionEOF) {
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::PartitionEOF) {
             return;
         }
         let reason = redacted(reason, &self.secrets);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::content::before;
 use super::rotated::{Rotation, is_anothers, rotation_of};
 use super::{Content, LISTINGS, head_of, pause, siblings};
 use crate::watch::identity_of;
@@ -92,7 +93,7 @@ fn listed(path: &Path, past: &Past, others: &[PathBuf]) -> Option<Between> {
         let same = file.metadata().is_ok_and(|opened| identity_of(&opened) == identity_of(metadata));
         same.then(|| Start::of(file))
     };
-    // If two files start alike, the later one may be a copy.
+    // A file that is all in another one may be a copy of it, made before the other one grew.
     let mut known: Vec<Start> = named[..since].iter().map(head_of_listed).collect::<Option<_>>()?;
     known.push(Start { head: past.head.clone(), file: past.file.clone() });
     if present.is_some() && path.is_file() {
@@ -102,8 +103,8 @@ fn listed(path: &Path, past: &Past, others: &[PathBuf]) -> Option<Between> {
         let entry = (sibling, metadata);
         let start = head_of_listed(&entry)?;
         let (sibling, metadata) = entry;
-        if known.iter().any(|other| other.may_be_copy(&start)) {
-            between.unclear.push((sibling, "it starts like another log and may be a copy of it"));
+        if known.iter().any(|other| start.is_in(other)) {
+            between.unclear.push((sibling, "another log begins with all of it, so it may be a copy"));
             continue;
         }
         match standing_of(&sibling, &metadata, &start.head, path, past) {
@@ -158,19 +159,22 @@ impl Start {
         Self { head, file: Some(Arc::new(file)) }
     }
 
-    /// Whether one of two files may be a copy of the other, or of a part of it. Logs often begin alike, so the first bytes
-    /// only rule it out.
-    fn may_be_copy(&self, other: &Self) -> bool {
-        let length = self.head.len().min(other.head.len());
-        if length == 0 || self.head[..length] != other.head[..length] {
+    /// Whether another file begins with all of this one. Logs often begin alike, so the first bytes only rule it out; and one
+    /// that is longer than the other has lines of its own.
+    fn is_in(&self, other: &Self) -> bool {
+        if self.head.is_empty() || !other.head.starts_with(&self.head) {
             return false;
         }
         let (Some(one), Some(other)) = (&self.file, &other.file) else { return true };
         let bytes = |file: &File| file.metadata().map(|metadata| metadata.len());
         let digests = || -> io::Result<bool> {
-            let length = bytes(one)?.min(bytes(other)?);
+            let length = bytes(one)?;
+            if bytes(other)? < length {
+                return Ok(false);
+            }
             let digest = |file| Content::of(file, length).map(|mut content| content.digest(length));
-            Ok(digest(one)? == digest(other)?)
+            // The last bytes tell most logs apart, without reading all of them.
+            Ok(before(one, length)? == before(other, length)? && digest(one)? == digest(other)?)
         };
         digests().unwrap_or(true)
     }

@@ -5,7 +5,9 @@
 //! [`BODY_BYTES`] and the last [`TAIL_BYTES`] before the position count, so that a restart need not read all of it.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
+#[cfg(not(unix))]
+use std::io::{Read, Seek, SeekFrom};
 
 use blake3::Hasher;
 
@@ -14,6 +16,9 @@ pub(super) const BODY_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 64 << 20 };
 /// Number of bytes before the position that are hashed in addition, if it lies beyond.
 const TAIL_BYTES: usize = 4096;
 
+/// Number of bytes that are read at once.
+const STEP: usize = 64 << 10;
+
 /// Hashes of what was read up to a position, in hexadecimal digits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digest {
@@ -21,6 +26,22 @@ pub(crate) struct Digest {
     pub(super) body: String,
     /// Of the last bytes, if there are more.
     pub(super) tail: Option<String>,
+}
+
+impl Digest {
+    /// It as a text.
+    pub(crate) fn told(&self) -> String {
+        let Self { body, tail } = self;
+        tail.as_ref().map_or_else(|| body.clone(), |tail| format!("{body} {tail}"))
+    }
+
+    /// The digest that was told so.
+    pub(crate) fn parse(told: &str) -> Self {
+        match told.split_once(' ') {
+            Some((body, tail)) => Self { body: body.to_owned(), tail: Some(tail.to_owned()) },
+            None => Self { body: told.to_owned(), tail: None },
+        }
+    }
 }
 
 /// The bytes of a file that were read, as far as they are needed for a [`Digest`].
@@ -39,21 +60,43 @@ impl Content {
         Self { hasher: Hasher::new(), at: 0, hashed: 0, recent: Vec::new() }
     }
 
-    /// What a file has up to `position`.
+    /// What a file has up to `position`. The file's own position does not change, because the handle may be a clone of one
+    /// that is being read.
     ///
     /// # Errors
     ///
     /// The file is shorter, or cannot be read.
-    pub(crate) fn of(mut file: &File, position: u64) -> io::Result<Self> {
+    pub(crate) fn of(file: &File, position: u64) -> io::Result<Self> {
         let mut hasher = Hasher::new();
-        let body = position.min(BODY_BYTES);
-        file.seek(SeekFrom::Start(0))?;
-        let mut rest = Read::take(file, body);
-        hasher.update_reader(&mut rest)?;
-        if rest.limit() > 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let (body, mut at) = (position.min(BODY_BYTES), 0);
+        let mut bytes = vec![0; STEP.min(body as usize)];
+        while at < body {
+            let part = STEP.min((body - at) as usize);
+            at += part as u64;
+            read_exact_at(file, &mut bytes[..part], at)?;
+            hasher.update(&bytes[..part]);
         }
         Ok(Self { hasher, at: position, hashed: body, recent: before(file, position)? })
+    }
+
+    /// Takes what a file has up to `position`, which may be before the bytes that were taken last.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Content::of`].
+    pub(crate) fn go_to(&mut self, file: &File, position: u64) -> io::Result<()> {
+        let is_far = position < self.at || position - self.at > BODY_BYTES;
+        if is_far || (self.at == 0 && position > 0) {
+            *self = Self::of(file, position)?;
+            return Ok(());
+        }
+        let mut bytes = vec![0; STEP.min((position - self.at) as usize)];
+        while self.at < position {
+            let part = STEP.min((position - self.at) as usize);
+            read_exact_at(file, &mut bytes[..part], self.at + part as u64)?;
+            self.read(&bytes[..part]);
+        }
+        Ok(())
     }
 
     /// Takes the bytes that follow. The caller has finished with all that came before them: no digest of an earlier
@@ -94,20 +137,21 @@ impl Content {
     }
 }
 
-/// The last bytes of a file before a position. The file's own position does not change.
-fn before(file: &File, position: u64) -> io::Result<Vec<u8>> {
+/// The last bytes of a file before a position.
+pub(super) fn before(file: &File, position: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; position.min(TAIL_BYTES as u64) as usize];
     read_exact_at(file, &mut bytes, position)?;
     Ok(bytes)
 }
 
+/// Reads the bytes before `end`. The file's own position does not change.
 #[cfg(unix)]
-fn read_exact_at(file: &File, bytes: &mut [u8], end: u64) -> io::Result<()> {
+pub(super) fn read_exact_at(file: &File, bytes: &mut [u8], end: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, end - bytes.len() as u64)
 }
 
 #[cfg(not(unix))]
-fn read_exact_at(mut file: &File, bytes: &mut [u8], end: u64) -> io::Result<()> {
+pub(super) fn read_exact_at(mut file: &File, bytes: &mut [u8], end: u64) -> io::Result<()> {
     let at = file.stream_position()?;
     file.seek(SeekFrom::Start(end - bytes.len() as u64))?;
     let read = file.read_exact(bytes);
@@ -117,7 +161,7 @@ fn read_exact_at(mut file: &File, bytes: &mut [u8], end: u64) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Seek, SeekFrom, Write};
 
     use super::*;
 
@@ -135,12 +179,23 @@ mod tests {
                     let of_file = Content::of(&file, at).unwrap().digest(at);
                     assert_eq!(content.digest(at), of_file, "{step} {at}");
                     assert_eq!(of_file.tail.is_some(), at > BODY_BYTES);
+                    assert_eq!(Digest::parse(&of_file.told()), of_file);
                 }
                 position += part.len() as u64;
             }
             assert!(content.stands(&file));
+            let end = bytes.len() as u64;
+            for at in [end, 3, 0, 5000, BODY_BYTES + 9, end] {
+                content.go_to(&file, at).unwrap();
+                assert_eq!(content.digest(at), Content::of(&file, at).unwrap().digest(at), "{at}");
+            }
+            content.go_to(&file, end + 1).err().unwrap();
         }
         Content::of(&file, bytes.len() as u64 + 1).err().unwrap();
+        file.seek(SeekFrom::Start(7)).unwrap();
+        Content::of(&file, 5000).unwrap();
+        assert_eq!(super::super::head_of(&file, 9000).unwrap(), bytes[..super::super::HEAD_BYTES]);
+        assert_eq!(file.stream_position().unwrap(), 7, "a clone of the handle may be reading");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A mark describes a file up to some length, and [`find`] finds the file again. Everything is compared, because the
 //! inode or the name may now belong to another file, and the mark may come from a state directory that was edited. A
 //! renamed file is found under its new name; a copied one (a restored backup, or a rotation that copies and truncates)
-//! by its content. The mark of a log that is read has a hash of what was read (`content`); other marks, and those of
-//! earlier versions, have one of the first bytes only.
+//! by its content. A mark has a hash of what was read or written (`content`); those of earlier versions have one of the
+//! first bytes only. That of a sink's file is beside the mark, which stays the same while the file grows.
 //!
 //! File systems use the inode of a deleted file again at once. A file without content is therefore found under another
 //! name only if its time of creation is known and the same.
@@ -20,13 +20,14 @@ mod rotated;
 mod tests;
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use turnflow_engine::claims::real;
+use turnflow_engine::connector::SinkPosition;
 
 pub(crate) use self::between::{Between, Past, between};
 pub(crate) use self::content::{Content, Digest};
@@ -125,6 +126,13 @@ impl FileMark {
         (mark.head_bytes == head_length(length) as u64).then_some(mark)
     }
 
+    /// Parses the mark of a file that a sink writes; `None` if it is not valid.
+    pub(crate) fn of(position: &SinkPosition) -> Option<Self> {
+        let mark = Self::parse(&position.log, position.length)?;
+        let Digest { body, tail } = Digest::parse(position.content.as_deref().unwrap_or_default());
+        Some(Self { body: (!body.is_empty()).then_some(body), tail, ..mark })
+    }
+
     /// Parses a mark of a file's beginning, which covers what was there when it was taken; `None` if it is not valid.
     pub(crate) fn parse_beginning(log: &str) -> Option<Self> {
         let mark: Self = serde_json::from_str(log).ok()?;
@@ -167,11 +175,18 @@ impl FileMark {
 }
 
 impl FileMark {
-    /// Whether a file has the marked one's content: it is long enough and starts the same.
+    /// Whether a file has the marked one's content.
     pub(crate) fn is_of(&self, content: &File, length: u64) -> bool {
         let is_long_enough = content.metadata().is_ok_and(|metadata| metadata.len() >= length);
         let begins_so = |head: Vec<u8>| blake3::hash(&head).to_hex().as_str() == self.head;
-        self.head_bytes > 0 && is_long_enough && head_of(content, length).is_ok_and(begins_so)
+        let begins_so = self.head_bytes > 0 && is_long_enough && head_of(content, length).is_ok_and(begins_so);
+        begins_so && self.is_read(content, length)
+    }
+
+    /// The same mark with the first bytes only: a file that begins so may have been changed behind them.
+    #[must_use]
+    pub(crate) fn beginning(&self) -> Self {
+        Self { body: None, tail: None, ..self.clone() }
     }
 }
 
@@ -190,11 +205,11 @@ fn head_length(length: u64) -> usize {
     length.min(HEAD_BYTES as u64) as usize
 }
 
-/// The start of a file, up to `length` and [`HEAD_BYTES`].
-pub(crate) fn head_of(mut file: &File, length: u64) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.take(head_length(length) as u64).read_to_end(&mut head)?;
+/// The start of a file, up to `length` and [`HEAD_BYTES`]. The file's own position does not change.
+pub(crate) fn head_of(file: &File, length: u64) -> io::Result<Vec<u8>> {
+    let there = file.metadata()?.len().min(length);
+    let mut head = vec![0; head_length(there)];
+    content::read_exact_at(file, &mut head, head_length(there) as u64)?;
     Ok(head)
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::content::before;
 use super::rotated::rotated;
 use super::{HEAD_BYTES, head_of};
 use crate::watch::identity_of;
@@ -17,7 +18,7 @@ use crate::watch::identity_of;
 /// Maximum number of files that are remembered, newest first. Older ones are read again when an answer is searched for.
 const MOST: usize = 1024;
 
-/// The rotated files beside a log: of each, a hash of its length and its first bytes.
+/// The rotated files beside a log: of each, a hash of its length, its first and its last bytes.
 ///
 /// A file that has grown is not one of them, whatever its name and inode are. A file that was copied, renamed or
 /// compressed since is still one of them.
@@ -46,11 +47,12 @@ impl Older {
     }
 }
 
-/// A hash of a file's length and first bytes, in 32 hexadecimal digits.
+/// A hash of a file's length, first and last bytes, in 32 hexadecimal digits.
 fn hash_of(file: &File) -> io::Result<String> {
     let length = file.metadata()?.len();
     let mut hasher = blake3::Hasher::new();
     hasher.update(&length.to_le_bytes());
     hasher.update(&head_of(file, HEAD_BYTES as u64)?);
+    hasher.update(&before(file, length)?);
     Ok(hasher.finalize().to_hex()[..32].to_owned())
 }

@@ -225,7 +225,7 @@ impl Following {
                     self.uncommitted += 1;
                 }
                 Found::Nothing => self.retry.worked(),
-                Found::Away(reason) => self.retry.failed(&reason, self.output.stop())?,
+                Found::Away(reason) => self.retry.away(&reason, self.output.stop())?,
             }
             if self.uncommitted > 0 && (self.uncommitted >= AT_ONCE || since.elapsed() >= TOGETHER) {
                 self.output.commit()?;
@@ -261,7 +261,7 @@ impl Following {
                     }
                 }
                 Found::Nothing => is_behind = !self.wait(reader.is_at_end())?,
-                Found::Away(reason) => self.retry.failed(&reason, self.output.stop())?,
+                Found::Away(reason) => self.retry.away(&reason, self.output.stop())?,
             }
         }
         for id in gone {

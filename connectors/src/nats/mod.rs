@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::{Auth, AuthError, Client, ConnectOptions, Event};
+use async_nats::{Auth, AuthError, Client, ConnectErrorKind, ConnectOptions, Event};
 use nkeys::KeyPair;
 use serde::Deserialize;
 use turnflow_engine::component::Check;
 use turnflow_engine::connector::ConnectorError;
 use turnflow_engine::spec::FilePath;
 
-use crate::remote::{lasting, passing};
+use crate::remote::{lasting, passing, refused};
 use crate::secret::Secret;
 
 /// How long a request to the server may take.
@@ -115,7 +115,10 @@ impl Connection {
             })
             .connect(servers)
             .await
-            .map_err(passing)?;
+            .map_err(|error| match error.kind() {
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => refused(error),
+                _ => passing(error),
+            })?;
         Ok(Self { client, connected })
     }
 }

@@ -461,3 +461,21 @@ fn a_bucket_that_mirrors_or_collects_others_is_read() {
     assert_eq!(all.start(), ["a=first", "b=second", "c=later"]);
     all.end(true).unwrap_err();
 }
+
+/// A server that is away may come; a password that it has never accepted is wrong.
+#[test]
+fn a_wrong_password_is_an_error_at_the_start() {
+    let users = "authorization: { users: [ {user: \"app\", password: \"right\"} ] }\n";
+    let Some(server) = Server::configured(NATS, |data| std::fs::write(data.join("server.conf"), users).unwrap()) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("password");
+    std::fs::write(&secret, "wrong").unwrap();
+    let ron =
+        format!(r#"(url: "127.0.0.1:{}", stream: "T", auth: User("app", File("{}")))"#, server.port, secret.display());
+    let config: NatsConfig = from_str(&ron).unwrap();
+    let running = Turns::run(config.source(&crate::testing::context("turns")), Mode::Follow);
+    let error = running.end(false).unwrap_err().to_string();
+    assert!(error.contains("the server refuses the credentials"), "{error}");
+}

@@ -172,7 +172,7 @@ impl Following {
                     // Removed messages leave gaps at the end, too.
                     is_behind = is_behind && !self.wait(reader.is_at_end())?;
                 }
-                Found::Away(reason) => self.retry.failed(&reason, self.output.stop())?,
+                Found::Away(reason) => self.retry.away(&reason, self.output.stop())?,
                 Found::Message(read) => {
                     let sequence = read.sequence;
                     is_behind = is_behind && read.pending > 0 && (opened_is_queue || sequence < newest);

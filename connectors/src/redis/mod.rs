@@ -10,11 +10,11 @@ pub mod turns;
 
 use std::time::Duration;
 
-use redis::{Client, Connection, ConnectionInfo, IntoConnectionInfo};
+use redis::{Client, Connection, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
 use turnflow_engine::component::Check;
 use turnflow_engine::connector::ConnectorError;
 
-use crate::remote::{lasting, passing};
+use crate::remote::{lasting, passing, refused};
 use crate::secret::Secret;
 
 /// How long a connection or a command may take; in tests, not longer than they can wait for.
@@ -48,6 +48,13 @@ fn shown(url: &str) -> String {
     format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
 }
 
+/// Any error of a server may pass. Without a password, the first command is refused.
+fn failed(error: RedisError) -> ConnectorError {
+    let is_refused =
+        error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
+    if is_refused { refused(error) } else { passing(error) }
+}
+
 impl Server {
     /// Connects. Secrets are read again each time.
     fn connect(&self) -> Result<Connection, ConnectorError> {
@@ -62,7 +69,7 @@ impl Server {
             settings = settings.set_password(password);
         }
         let client = Client::open(info.set_redis_settings(settings)).map_err(passing)?;
-        let connection = client.get_connection_with_timeout(PATIENCE).map_err(passing)?;
+        let connection = client.get_connection_with_timeout(PATIENCE).map_err(failed)?;
         connection.set_read_timeout(Some(PATIENCE)).map_err(passing)?;
         connection.set_write_timeout(Some(PATIENCE)).map_err(passing)?;
         Ok(connection)

@@ -8,8 +8,8 @@ use redis::{Connection, Value, cmd};
 use serde::{Deserialize, Serialize};
 use turnflow_engine::connector::ConnectorError;
 
+use super::failed;
 use super::turns::{Entry, bytes, entries_of, id_of, items, offset_of};
-use crate::remote::passing;
 
 /// Identifies a stream in an offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -24,7 +24,7 @@ pub(super) struct Mark {
     #[serde(default)]
     first: Option<(u64, String)>,
     #[serde(default)]
-    last: Option<String>,
+    pub(super) last: Option<String>,
 }
 
 impl Mark {
@@ -112,11 +112,11 @@ pub(super) struct Info {
 impl Info {
     /// Asks for it; `None` if there is no stream.
     pub(super) fn of(connection: &mut Connection, stream: &str) -> Result<Option<Self>, ConnectorError> {
-        let exists: bool = cmd("EXISTS").arg(stream).query(connection).map_err(passing)?;
+        let exists: bool = cmd("EXISTS").arg(stream).query(connection).map_err(failed)?;
         if !exists {
             return Ok(None);
         }
-        let reply: Value = cmd("XINFO").arg("STREAM").arg(stream).query(connection).map_err(passing)?;
+        let reply: Value = cmd("XINFO").arg("STREAM").arg(stream).query(connection).map_err(failed)?;
         let mut info = Self::default();
         let mut fields = items(reply).into_iter();
         while let (Some(name), Some(value)) = (fields.next(), fields.next()) {
@@ -148,13 +148,18 @@ impl Info {
 }
 
 /// The entry with the id of an offset.
-fn entry_at(connection: &mut Connection, stream: &str, offset: u64) -> Result<Option<Entry>, ConnectorError> {
+pub(super) fn entry_at(
+    connection: &mut Connection,
+    stream: &str,
+    offset: u64,
+) -> Result<Option<Entry>, ConnectorError> {
     let id = id_of(offset);
-    let reply: Value = cmd("XRANGE").arg(stream).arg(&id).arg(&id).query(connection).map_err(passing)?;
+    let reply: Value = cmd("XRANGE").arg(stream).arg(&id).arg(&id).query(connection).map_err(failed)?;
     Ok(entries_of(reply).into_iter().next())
 }
 
-fn hash_of(entry: &Entry) -> String {
+/// A hash of an entry's fields.
+pub(super) fn hash_of(entry: &Entry) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in entry.fields.iter().flat_map(|(name, value)| [name, value]) {
         hasher.update(&(part.len() as u64).to_le_bytes());

@@ -266,3 +266,19 @@ fn a_password_that_has_changed_is_read_again() {
     assert_eq!(running.text(), "two");
     running.end(true).unwrap_err();
 }
+
+/// A server that is away may come; a password that it has never accepted is wrong.
+#[test]
+fn a_wrong_password_is_an_error_at_the_start() {
+    let Some(mut server) = Server::start(REDIS) else { return };
+    let port = server.port;
+    server.down();
+    let running = Turns::run(turns(port, "t", ""), Mode::Follow);
+    server.up();
+    add(&mut client(port), "t", &turn("one"));
+    assert_eq!(running.text(), "one");
+    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("other").exec(&mut client(port)).unwrap();
+    let error = Turns::run(turns(port, "t", ""), Mode::Follow).end(false).unwrap_err().to_string();
+    assert!(error.contains("the server refuses the credentials") && error.contains("NOAUTH"), "{error}");
+    running.end(true).unwrap_err();
+}

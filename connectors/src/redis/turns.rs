@@ -27,16 +27,16 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{Connection, Value, cmd};
+use redis::{Connection, Value, cmd, pipe};
 use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
 use turnflow_engine::spec::from_tree;
 
-use super::stream::{Info, Mark, Standing};
-use super::{Server, check_url, shown};
-use crate::remote::{Retry, may_pass, passing};
+use super::stream::{Info, Mark, Standing, entry_at, hash_of};
+use super::{Server, check_url, failed, shown};
+use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
 
 /// Entries in a request.
@@ -184,7 +184,7 @@ impl Following {
                 ask.arg("BLOCK").arg(BLOCK.as_millis() as u64);
             }
             ask.arg("STREAMS").arg(&self.config.stream).arg(&self.cursor);
-            let reply: Value = ask.query(&mut connection).map_err(passing)?;
+            let reply: Value = ask.query(&mut connection).map_err(failed)?;
             retry.worked();
             let entries = entries(reply);
             let is_any = !entries.is_empty();
@@ -293,16 +293,29 @@ impl Following {
             return Ok(());
         }
         let safe = self.output.acknowledgements().offsets();
-        let order = |offset: &&SourceOffset| offset.generation == at.generation;
-        let acknowledged = safe.get("").filter(order).map_or(0, |offset| offset.end);
-        let resumed = self.output.resume().filter(order).map_or(0, |offset| offset.end);
-        let covered = acknowledged.max(resumed);
-        if covered > self.trimmed {
-            let mut trim = cmd("XTRIM");
-            trim.arg(&self.config.stream).arg("MINID").arg(id_of(covered + 1));
-            trim.query::<u64>(connection).map_err(passing)?;
-            self.trimmed = covered;
+        let known = safe.get("").into_iter().chain(self.output.resume());
+        let covered = known.filter(|offset| offset.generation == at.generation).max_by_key(|offset| offset.end);
+        let Some(covered) = covered.filter(|offset| offset.end > self.trimmed).cloned() else { return Ok(()) };
+        let stream = self.config.stream.as_str();
+        // The stream may just have been made again, with smaller ids: none of its entries is read. So nothing is removed
+        // unless it still has the last covered entry. Without the right to watch it, a moment between the two remains.
+        let is_watched = cmd("WATCH").arg(stream).query::<()>(connection).is_ok();
+        let hash = Mark::parse(&covered.log, stream).and_then(|mark| mark.last);
+        let has = entry_at(connection, stream, covered.end)?
+            .is_some_and(|entry| hash.is_none_or(|hash| hash == hash_of(&entry)));
+        let mut trim = cmd("XTRIM");
+        trim.arg(stream).arg("MINID").arg(id_of(covered.end + 1));
+        if !is_watched {
+            if has {
+                trim.query::<u64>(connection).map_err(failed)?;
+            }
+        } else if !has {
+            cmd("UNWATCH").query::<()>(connection).map_err(failed)?;
+        } else if pipe().atomic().add_command(trim).query::<Option<(u64,)>>(connection).map_err(failed)?.is_none() {
+            // It has changed meanwhile.
+            return Ok(());
         }
+        self.trimmed = covered.end;
         Ok(())
     }
 }

@@ -107,6 +107,11 @@ impl ComponentContext {
         self.metrics.gauge(&self.id, name, help)
     }
 
+    /// Says why the component cannot reach its server, or that it can. The status, `/readyz` and answers tell.
+    pub fn set_away(&self, reason: Option<String>) {
+        self.metrics.set_away(&self.id, reason);
+    }
+
     /// Where the component keeps a line of what it has measured, which `turnflow explain` shows as long as the
     /// component's own explanation contains these settings.
     pub fn measured(&self, settings: &str) -> Measured {

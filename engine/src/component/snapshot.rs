@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Aliases, OperatorError, Passages, Permitted};
+use super::{Aliases, CorpusRef, OperatorError, Passages, Permitted};
 use crate::cluster::{OtherParts, OtherShards, Restriction};
 use crate::filter::Filter;
 use crate::record::Turn;
@@ -110,5 +110,16 @@ impl Snapshot {
     /// The corpus of this name, else the one with such an alias.
     pub fn corpus(&self, name: &str) -> Option<&Arc<CorpusSnapshot>> {
         self.corpora.get(name).or_else(|| self.corpora.get(self.aliases.corpus(name)?))
+    }
+
+    /// The name of the corpus that a turn reads, if there is one.
+    pub(crate) fn name_of<'a>(&'a self, corpus: &'a CorpusRef, turn: &'a Turn) -> Option<&'a str> {
+        match corpus {
+            CorpusRef::Named(name) => Some(name),
+            CorpusRef::FromTurn => {
+                let name = turn.collection.as_deref()?;
+                if self.corpora.contains_key(name) { Some(name) } else { self.aliases.corpus(name).map(|name| &**name) }
+            }
+        }
     }
 }

@@ -77,10 +77,13 @@ impl<'a> Delivery<'a> {
 /// The end of the written contents of a sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkPosition {
-    /// Identifies the file, in a sink-specific form.
+    /// Identifies the file, in a sink-specific form. It stays the same while the file grows.
     pub log: Arc<str>,
     /// Length in bytes.
     pub length: u64,
+    /// A hash of the contents up to this length, in a sink-specific form.
+    #[serde(default)]
+    pub content: Option<Arc<str>>,
 }
 
 /// Where to search for answers of earlier processes.

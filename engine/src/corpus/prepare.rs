@@ -254,8 +254,16 @@ impl Preparing {
     pub(super) async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
         for content in part {
             let alone = std::slice::from_ref(content);
-            if let Err(error) = self.attempt(preparation, alone).await {
-                if error.is_outage() && !self.holds_commits {
+            let mut delay = RETRY.0;
+            let mut tried = self.attempt(preparation, alone).await;
+            // An outage is no fault of the content.
+            while self.holds_commits && tried.as_ref().is_err_and(IndexError::is_outage) {
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(RETRY.1);
+                tried = self.attempt(preparation, alone).await;
+            }
+            if let Err(error) = tried {
+                if error.is_outage() {
                     self.set_aside(preparation, alone, &error);
                     continue;
                 }

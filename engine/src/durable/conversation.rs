@@ -7,13 +7,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now_s;
 use crate::connector::Applied;
-use crate::record::Utterance;
+use crate::record::{Speaker, Utterance};
+
+/// An utterance, as a conversation keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// The speaker.
+    pub speaker: Speaker,
+    /// The text.
+    pub text: Arc<str>,
+    /// The number of its turn, if a record has said it. 0 for the pipeline's own answers.
+    #[serde(default)]
+    pub turn: u32,
+    /// The log of this record, among those that its source has read: its [generation](crate::connector::SourceOffset).
+    #[serde(default)]
+    pub log: u64,
+}
+
+impl Said {
+    /// The utterance, as a turn sees it.
+    pub fn utterance(&self) -> Utterance {
+        Utterance { speaker: self.speaker, text: self.text.clone() }
+    }
+}
 
 /// The stored state of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredConversation {
     /// The utterances, oldest first.
-    pub history: VecDeque<Utterance>,
+    pub history: VecDeque<Said>,
     /// The number of the first utterance in `history`. Utterances are counted from 0.
     pub first: u64,
     /// The pipeline's answer to the last turn, while the log may still have another reply.
@@ -61,7 +83,7 @@ pub struct ConversationChange {
     /// The number of the first utterance of `said`.
     pub from: u64,
     /// The new utterances.
-    pub said: Vec<Utterance>,
+    pub said: Vec<Said>,
     /// The number of the first utterance to keep; older ones are dropped.
     pub first: u64,
     /// As in [`StoredConversation::reply`].
@@ -112,10 +134,9 @@ impl From<ConversationChange> for StoredConversation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Speaker;
 
     fn change(from: u64, said: &[&str], first: u64) -> ConversationChange {
-        let said = said.iter().map(|text| Utterance { speaker: Speaker::User, text: (*text).into() }).collect();
+        let said = said.iter().map(|text| Said { speaker: Speaker::User, text: (*text).into(), turn: 1, log: 0 }).collect();
         ConversationChange { from, said, first, reply: None, groups: Vec::new(), applied: (0, from).into(), used: from }
     }
 

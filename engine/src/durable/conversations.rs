@@ -11,9 +11,8 @@ use redb::{ReadTransaction, ReadableDatabase as _, ReadableTable, Table, TableDe
 use serde::{Deserialize, Serialize};
 
 use super::store::{json, table};
-use super::{ConversationChange, StoredConversation};
+use super::{ConversationChange, Said, StoredConversation};
 use crate::connector::Applied;
-use crate::record::Utterance;
 
 /// Heads, by conversation key.
 const HEADS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("heads");
@@ -39,7 +38,7 @@ struct Head {
 /// A conversation in the old format.
 #[derive(Deserialize)]
 struct Whole {
-    history: Vec<Utterance>,
+    history: Vec<Said>,
     reply: Option<Arc<str>>,
     applied: Applied,
     used: u64,
@@ -68,7 +67,7 @@ fn parse(key: &[u8], bytes: &[u8]) -> Option<Head> {
 pub(super) fn load(transaction: &ReadTransaction, key: &[u8]) -> Result<Option<StoredConversation>, redb::Error> {
     let Some(heads) = table(transaction, HEADS)? else { return Ok(None) };
     let Some(head) = heads.get(key)?.and_then(|head| parse(key, head.value())) else { return Ok(None) };
-    let mut history: VecDeque<Utterance> = VecDeque::new();
+    let mut history: VecDeque<Said> = VecDeque::new();
     if let Some(rows) = table(transaction, UTTERANCES)? {
         for row in rows.range(&*utterance_key(key, head.first)..&*utterance_key(key, head.next))? {
             let (at, row) = row?;
@@ -244,8 +243,9 @@ mod tests {
     use super::*;
     use crate::record::Speaker;
 
-    fn said(text: &str) -> Utterance {
-        Utterance { speaker: Speaker::User, text: text.into() }
+    fn said(text: &str) -> Said {
+        // What earlier versions have stored has no turn.
+        Said { speaker: Speaker::User, text: text.into(), turn: 0, log: 0 }
     }
 
     fn rows(database: &redb::Database) -> (u64, u64, u64) {

@@ -32,7 +32,8 @@ impl Durable {
         }
         for position in known.chain(lacks.then_some(&whole)) {
             match positions.iter_mut().find(|there| there.log == position.log) {
-                Some(there) => there.length = there.length.min(position.length),
+                Some(there) if there.length > position.length => there.clone_from(position),
+                Some(_) => {}
                 None => positions.push(position.clone()),
             }
         }

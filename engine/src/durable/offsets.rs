@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn marks(length: u64) -> SinkPositions {
-        SinkPositions::from([("out".into(), SinkPosition { log: "s".into(), length })])
+        SinkPositions::from([("out".into(), SinkPosition { log: "s".into(), length, content: None })])
     }
 
     /// The checkpoint of a source without new records names the current file of a sink.

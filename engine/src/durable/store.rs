@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn knows(applied: u64, used: u64) -> ConversationChange {
-        let said = vec![crate::record::Utterance { speaker: crate::record::Speaker::User, text: "hm".into() }];
+        let said = vec![crate::durable::Said { speaker: crate::record::Speaker::User, text: "hm".into(), turn: 1, log: 0 }];
         ConversationChange {
             from: 0,
             said,
@@ -370,7 +370,7 @@ mod tests {
             line: end,
             ..SourceOffset::default()
         };
-        let marks = SinkPositions::from([("out".into(), SinkPosition { log: "s".into(), length: 7 })]);
+        let marks = SinkPositions::from([("out".into(), SinkPosition { log: "s".into(), length: 7, content: None })]);
         let own = |end| SourceCheckpoint {
             offsets: of("0", end).into(),
             marks: marks.clone(),

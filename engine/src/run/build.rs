@@ -400,7 +400,8 @@ impl RuntimeContext {
                 NodeKind::Source(_) | NodeKind::Sink(_) => None,
             };
             let (id, inputs, output) = (node.id.clone(), node.inputs.clone(), node.output);
-            nodes.push(RunningNode { id, kind_name: node.kind_name, inputs, running, output, weights });
+            let corpora = node.operators().iter().filter_map(|config| config.corpus().cloned()).collect();
+            nodes.push(RunningNode { id, kind_name: node.kind_name, inputs, running, output, weights, corpora });
         }
         let stamp = crate::record::Provenance {
             pipeline: plan.hash.clone(),

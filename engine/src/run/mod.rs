@@ -195,6 +195,11 @@ impl Engine {
         self.inner.context.shared.delivered.load(Ordering::Acquire)
     }
 
+    /// Records that came a second time (the same conversation, turn and text) and were not answered again.
+    pub fn repeated(&self) -> u64 {
+        self.inner.context.shared.repeated.load(Ordering::Acquire)
+    }
+
     /// Number of turns that were read again but already answered by an earlier process.
     pub fn recovered(&self) -> u64 {
         self.inner.context.shared.recovered.load(Ordering::Acquire)

@@ -80,6 +80,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             delivered: AtomicUsize::new(0),
             recovered: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
             revised: AtomicU64::new(0),
             handle: io.handle.clone(),
             observer: options.observer.clone(),

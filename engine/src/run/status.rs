@@ -108,6 +108,8 @@ pub struct CorpusStatus {
     pub missing: u64,
     /// Why they are missing.
     pub missing_because: Option<String>,
+    /// Why its source cannot be reached. What has changed there is missing.
+    pub away_because: Option<String>,
 }
 
 /// A source of turns.
@@ -119,9 +121,17 @@ pub struct SourceStatus {
     pub kind: &'static str,
     /// Records that are read but not started.
     pub queued: usize,
+    /// Why its server cannot be reached.
+    pub away_because: Option<String>,
 }
 
 impl Engine {
+    /// The sources that cannot reach their servers, each with the reason. They try again without end.
+    pub fn away(&self) -> Vec<(String, String)> {
+        let all = self.metrics().all_away().into_iter();
+        all.map(|(component, absence)| (component, absence.reason)).collect()
+    }
+
     /// The corpora of which indexes lack passages because a model's server is away, each with their number and the reason.
     pub fn missing(&self) -> Vec<(Arc<str>, u64, String)> {
         let missing = self.corpora().into_iter().map(|(name, progress, _)| {
@@ -185,6 +195,7 @@ impl Engine {
                 failures: get(&progress.failures),
                 missing: get(&progress.missing),
                 missing_because: progress.problem.lock().clone(),
+                away_because: self.metrics().away(&name).map(|absence| absence.reason),
                 name,
             }
         });
@@ -192,6 +203,7 @@ impl Engine {
             id: source.id.clone(),
             kind: source.kind_name,
             queued: source.backlog.records(),
+            away_because: self.metrics().away(&source.id).map(|absence| absence.reason),
         };
         let sources = shared.sources.lock().iter().map(source).collect();
         EngineStatus {

@@ -44,7 +44,7 @@ impl AnswerSink for Counting {
 
 impl KeptAnswers for Counting {
     fn mark(&self) -> SinkPosition {
-        SinkPosition { log: "l".into(), length: self.0 }
+        SinkPosition { log: "l".into(), length: self.0, content: None }
     }
     fn syncing(&mut self) -> Syncing {
         Box::new(|| Ok(()))
@@ -130,7 +130,7 @@ fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
     sink.release("2");
     assert_eq!(since(), 2);
     // During a replay, from the position of the recovery.
-    let mark = SinkPosition { log: "l".into(), length: 1 };
+    let mark = SinkPosition { log: "l".into(), length: 1, content: None };
     sink.recover(Search { since: Some(&mark), ..Search::default() }).unwrap();
     write(&sink, &record);
     assert_eq!((since(), sink.mark().unwrap().length), (1, 3));
@@ -362,7 +362,7 @@ impl AnswerSink for Filed {
 impl KeptAnswers for Filed {
     fn mark(&self) -> SinkPosition {
         let length = self.before.lock().len() + self.wrote.lock().len();
-        SinkPosition { log: "this".into(), length: length as u64 }
+        SinkPosition { log: "this".into(), length: length as u64, content: None }
     }
     fn syncing(&mut self) -> Syncing {
         Box::new(|| Ok(()))
@@ -418,7 +418,7 @@ fn a_checkpoint_has_no_position_in_a_file_that_the_sink_no_longer_writes() {
     durable.add_sink(&sink);
     let tracker = Arc::new(OffsetTracker::new("turns".into()));
     durable.add_source(&tracker);
-    let before = SinkPositions::from([("out".into(), SinkPosition { log: "other".into(), length: 9 })]);
+    let before = SinkPositions::from([("out".into(), SinkPosition { log: "other".into(), length: 9, content: None })]);
     tracker.resume(SourceOffset { end: 7, ..SourceOffset::default() }.into(), before.clone());
     let open = tracker.begin(before);
     durable.commit(1).unwrap();

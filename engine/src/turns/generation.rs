@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Reach;
-use crate::component::{Aliases, Operator};
+use crate::component::{Aliases, CorpusRef, Operator};
 use crate::plan::{AnswerMode, FailedTurns, Retries};
 use crate::record::{AnswerRecord, PortType, Provenance};
 use crate::sinks::SinkHandle;
@@ -35,6 +35,8 @@ pub struct RunningNode {
     pub output: Option<PortType>,
     /// Number of its weights, if it has weights.
     pub weights: Option<usize>,
+    /// The corpora that it reads.
+    pub corpora: Arc<[CorpusRef]>,
 }
 
 /// A running plan.

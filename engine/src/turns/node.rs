@@ -89,7 +89,7 @@ pub(super) fn build<'s>(
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let wake = WakeSlot::default();
     wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
-    let (id, port) = (node.id.clone(), node.output);
+    let (id, port, corpora) = (node.id.clone(), node.output, node.corpora.clone());
     let activity = shared.activity.node(&id);
     builder.build(move |_| {
         let mut waiting: HashMap<u64, Waiting> = HashMap::new();
@@ -148,6 +148,7 @@ pub(super) fn build<'s>(
                     new.add(format!("the caller's weights {weights:?}"));
                 }
                 let snapshot = flow.context.snapshot.snapshot().clone();
+                shared.activity.warn_of_absences(&corpora, &flow.item.turn, &snapshot, &new);
                 let caller = flow.context.caller.as_ref();
                 let stream = caller.map(|caller| caller.stream(&id)).unwrap_or_default();
                 let cancelled = caller.map(|caller| caller.cancel().clone());

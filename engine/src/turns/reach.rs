@@ -53,6 +53,7 @@ mod tests {
             running,
             output: None,
             weights: None,
+            corpora: Arc::default(),
         }
     }
 

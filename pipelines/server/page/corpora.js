@@ -62,6 +62,7 @@ export class Corpora {
       told.forEach((text, at) => { if (row.cells[at].textContent !== text) row.cells[at].textContent = text; });
       row.cells[0].className = corpus.state;
       if (corpus.missing) row.cells[0].append(h('p', { class: 'problem' }, `${count(corpus.missing)} missing from an index: ${clean(corpus.missing_because ?? '')}`));
+      if (corpus.away_because) row.cells[0].append(h('p', { class: 'problem' }, clean(corpus.away_because)));
       if (corpus.error) row.cells[0].append(h('p', { class: 'problem' }, clean(corpus.error)));
       row.cells[7].className = corpus.failures ? 'failed' : '';
       if (row.epoch !== corpus.epoch) {

@@ -22,8 +22,8 @@ pub(crate) fn loading(app: &App) -> usize {
     waiting.count()
 }
 
-/// Reports whether every corpus of every pipeline is published, how many pipelines run without an optional model, and
-/// how many passages are missing from an index because a model's server is away.
+/// Reports whether every corpus of every pipeline is published, how many pipelines run without an optional model, how many
+/// passages are missing from an index because a model's server is away, and how many sources cannot reach their servers.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
     (status = 200, description = "The server is ready"),
     (status = 503, description = "A corpus is not published yet, or the server is shutting down")
@@ -43,12 +43,19 @@ pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
     let pipelines = app.pipelines().len();
     let missing: Vec<_> = app.pipelines().iter().flat_map(|served| served.engine().missing()).collect();
     let count: u64 = missing.iter().map(|(_, count, _)| count).sum();
+    let away: Vec<_> = app.pipelines().iter().flat_map(|served| served.engine().away()).collect();
     let mut body = json!({
         "status": status, "pipelines": pipelines, "loading": waiting, "lacking_models": lacking, "missing_passages": count,
+        "sources_away": away.len(),
     });
     // The reasons name servers, which callers with tokens do not see here.
-    if count > 0 && app.tokens().is_empty() {
-        body["missing_because"] = missing.into_iter().map(|(_, _, reason)| reason).collect();
+    if app.tokens().is_empty() {
+        if count > 0 {
+            body["missing_because"] = missing.into_iter().map(|(_, _, reason)| reason).collect();
+        }
+        if !away.is_empty() {
+            body["away_because"] = away.into_iter().map(|(_, reason)| reason).collect();
+        }
     }
     (code, Json(body))
 }

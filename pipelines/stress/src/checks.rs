@@ -8,7 +8,8 @@ use anyhow::Context;
 use serde_json::Value;
 use turnflow_engine::wording::count;
 
-use crate::world::World;
+use crate::names::text_of;
+use crate::world::{WARM, World};
 
 /// Checks the answers in the files of all sinks. Returns the broken promises.
 pub(crate) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
@@ -27,8 +28,7 @@ pub(crate) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
 fn lines(world: &World, sink: &'static str) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     for path in world.files(sink) {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        lines.extend(text.lines().map(str::to_owned));
+        lines.extend(text_of(&path)?.lines().map(str::to_owned));
     }
     Ok(lines)
 }
@@ -37,8 +37,8 @@ fn lines(world: &World, sink: &'static str) -> anyhow::Result<Vec<String>> {
 fn of_late(world: &World, lines: &[String]) -> Vec<String> {
     let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
     for answer in lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        if answer["retracted"] != true && answer["revision"] == 0 {
-            let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
+        let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
+        if answer["retracted"] != true && answer["revision"] == 0 && !conversation.starts_with(WARM) {
             *times.entry((conversation, answer["turn"].as_u64().unwrap_or_default() as u32)).or_default() += 1;
         }
     }
@@ -64,12 +64,19 @@ fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
     let mut stands: BTreeMap<(String, u32), (u64, bool)> = BTreeMap::new();
     let mut replies: BTreeMap<(String, u32), String> = BTreeMap::new();
     let mut revised = 0;
+    let mut warm: BTreeMap<String, usize> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
         let Ok(answer) = serde_json::from_str::<Value>(line) else {
             wrong.push(format!("line {} of the answers is not JSON", at + 1));
             continue;
         };
         let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
+        if conversation.starts_with(WARM) {
+            // Each log has the same question; it is a record that was sent again.
+            let is_first = answer["revision"] == 0 && answer["retracted"] != true;
+            *warm.entry(conversation).or_default() += usize::from(is_first);
+            continue;
+        }
         let turn = answer["turn"].as_u64().unwrap_or_default() as u32;
         let key = (conversation.clone(), turn);
         let revision = answer["revision"].as_u64().unwrap_or_default();
@@ -112,6 +119,8 @@ fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
             None => wrong.push(format!("turn {turn} of {conversation} is not answered")),
         }
     }
+    let several = warm.iter().filter(|(_, times)| **times != 1);
+    wrong.extend(several.map(|(conversation, times)| format!("{conversation} is answered {times} times")));
     let withdrawn = stands.iter().filter(|(_, (_, stands))| !stands);
     wrong.extend(withdrawn.map(|((conversation, turn), _)| format!("turn {turn} of {conversation} is retracted")));
     if world.live {

@@ -11,6 +11,7 @@ use clap::Args;
 use turnflow_engine::wording::count;
 
 use crate::disk::Disk;
+use crate::embedder::{Embedder, Mood};
 use crate::power::Power;
 use crate::world::World;
 use crate::{Common, checks};
@@ -39,16 +40,24 @@ pub(crate) struct KillArgs {
     /// it at random (for example a tmpfs of 200 MB; answers need most of it).
     #[arg(long, value_name = "DIR", conflicts_with = "power")]
     full: Option<PathBuf>,
+    /// With `--embedder`: in the end, documents change while its server is away for so many seconds. Then all passages must
+    /// be there without a restart.
+    #[arg(long, default_value_t = 0, requires = "embedder")]
+    away: u64,
 }
 
 pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
-    let KillArgs { common, times, power, full } = args;
+    let KillArgs { common, times, power, full, away } = args;
     let mut world = common.world(true, full.as_deref())?;
     let mut disk = full.as_deref().map(Disk::new).transpose()?;
     let power = power.as_ref().map(|shim| Power::new(&world, shim)).transpose()?;
     let state = world.state();
     let begun = Instant::now();
     let (mut edits, mut reshapes, mut short, mut jumps, mut rotations, mut ended) = (0, 0, 0, 0, 0, 0);
+    // The first passages come while the server is away.
+    if let Some(embedder) = &mut world.embedder {
+        embedder.go_away(&mut world.random);
+    }
     for kill in 0..*times {
         // One process in three starts with a clock that is wrong by up to 60 days.
         let jump = if world.random.below(3) == 0 { world.random.below(2 * JUMP_S) as i64 - JUMP_S as i64 } else { 0 };
@@ -85,6 +94,10 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
                 }
                 _ => {}
             }
+            change_embedder(&mut world);
+            if power.is_none() && world.random.below(12) == 0 {
+                world.pack(false)?;
+            }
             if let Some(disk) = &mut disk {
                 disk.change(&mut world.random)?;
                 was_full |= disk.is_full();
@@ -110,8 +123,7 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
             power.lose(&mut world.random)?;
         }
         if world.random.below(3) == 0 {
-            rotate(&mut world, power.as_ref())?;
-            rotations += 1;
+            rotations += while_down(&mut world, power.as_ref())?;
         }
         // A process must find a valid file when it starts.
         world.write_pipeline()?;
@@ -120,6 +132,12 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
     if let Some(disk) = &mut disk {
         disk.free(0)?;
     }
+    if *away > 0 {
+        absence(&mut world, common, Duration::from_secs(*away))?;
+    }
+    if let Some(embedder) = &mut world.embedder {
+        embedder.set(Mood::Well);
+    }
     let status = start(&world, common, "--once", 0, None)?.wait()?;
     let mut wrong = checks::answers(&world)?;
     if !status.success() {
@@ -127,13 +145,14 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
     }
     wrong.extend(checks::indexes(&world, &state)?);
     println!(
-        "{} ({short} of them early) in {killed:.0} s, {}: {}, {}, {} of the pipeline, {}, {} of the clock{}; {}",
+        "{} ({short} of them early) in {killed:.0} s, {}: {}, {}, {} of the pipeline, {} ({}), {} of the clock{}{}; {}",
         count(*times, "kill"),
         count(common.workers, "worker"),
         count(world.count(), "turn"),
         count(edits, "edit"),
         count(reshapes, "change"),
         count(rotations, "rotation"),
+        world.names(),
         count(jumps, "jump"),
         match (&power, &disk) {
             (Some(_), _) => ", each kill a loss of power".to_owned(),
@@ -141,9 +160,87 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
                 format!(", the disk full {} ({} ended by it)", count(disk.times, "time"), count(ended, "run")),
             _ => String::new(),
         },
+        world.embedder.as_ref().map_or_else(String::new, |embedder| {
+            format!(
+                ", {} of the embedding server, which embedded {}",
+                count(embedder.absences, "absence"),
+                embedder.texts()
+            )
+        }),
         count(wrong.len(), "broken promise")
     );
     checks::verdict(&wrong)
+}
+
+/// Has the embedding server go away now and then, and come back.
+fn change_embedder(world: &mut World) {
+    let (away, back) = (world.random.below(14) == 0, world.random.below(8) == 0);
+    let Some(embedder) = &mut world.embedder else { return };
+    match embedder.is_well() {
+        true if away => embedder.go_away(&mut world.random),
+        false if back => embedder.set(Mood::Well),
+        _ => {}
+    }
+}
+
+/// What happens while no process runs: files are rotated, some of them several times with turns in between, and packed.
+/// Returns the number of rotations.
+fn while_down(world: &mut World, power: Option<&Power>) -> anyhow::Result<u32> {
+    let times = 1 + world.random.below(4) as u32;
+    let is_one = world.random.below(2) == 0;
+    for _ in 0..times {
+        for _ in 0..world.random.below(4) {
+            world.say()?;
+        }
+        if is_one {
+            world.rotate_one("turns")?;
+        } else {
+            world.rotate()?;
+        }
+    }
+    if power.is_none() && world.random.below(3) == 0 {
+        world.pack(true)?;
+    }
+    power.map_or(Ok(()), |power| power.note(&world.out()))?;
+    Ok(times)
+}
+
+/// The embedding server is away while documents change; then all passages must be prepared without a restart.
+fn absence(world: &mut World, common: &Common, away: Duration) -> anyhow::Result<()> {
+    let mut child = start(world, common, "--watch", 0, None)?;
+    let set =
+        |world: &mut World, mood| world.embedder.iter_mut().for_each(|embedder: &mut Embedder| embedder.set(mood));
+    let begun = Instant::now();
+    let mut mood = Mood::Unavailable;
+    while begun.elapsed() < away {
+        set(world, mood);
+        world.edit()?;
+        world.say()?;
+        std::thread::sleep((away / 6).min(Duration::from_secs(10)));
+        mood = if mood == Mood::Refuses { Mood::Hangs } else { Mood::Refuses };
+    }
+    set(world, Mood::Well);
+    let up = Instant::now();
+    loop {
+        let (text, _) = checks::turnflow(world, &world.state(), &["top", "--format", "json"])?;
+        let mut values = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>();
+        let status = values.next().and_then(Result::ok).unwrap_or_default();
+        let corpus = &status["status"]["corpora"][0];
+        if corpus["state"] == "ready" && corpus["missing"] == 0 && corpus["preparing"] == 0 {
+            break;
+        }
+        if let Some(status) = child.try_wait()? {
+            anyhow::bail!("the process ended while the embedding server was away ({status})");
+        }
+        anyhow::ensure!(
+            up.elapsed() < Duration::from_secs(300),
+            "passages are missing after the server is back: {text}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    println!("{} s away; all passages were there {:.1} s after the return", away.as_secs(), up.elapsed().as_secs_f64());
+    child.kill().and_then(|()| child.wait()).context("cannot kill the process")?;
+    Ok(())
 }
 
 fn rotate(world: &mut World, power: Option<&Power>) -> anyhow::Result<()> {

@@ -7,8 +7,10 @@ mod checks;
 mod cluster;
 mod disk;
 mod edits;
+mod embedder;
 mod gpu;
 mod kill;
+mod names;
 mod power;
 mod processes;
 mod random_model;
@@ -124,6 +126,9 @@ struct Common {
     /// Use live answers, which are revised when an edit changes their passages.
     #[arg(long)]
     live: bool,
+    /// Add a dense index whose model is on a server, which comes and goes.
+    #[arg(long)]
+    embedder: bool,
 }
 
 impl Common {

@@ -10,6 +10,8 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::Common;
+use crate::embedder::Embedder;
+use crate::names::Rotated;
 use turnflow_eval::random::Random;
 
 const WORDS: &[&str] = &[
@@ -17,6 +19,10 @@ const WORDS: &[&str] = &[
     "island", "north", "wind", "sail", "boat", "net", "salt", "fog", "pier", "buoy", "deck", "mast",
 ];
 const CONVERSATIONS: usize = 12;
+/// Number of questions with which each log begins in a hard world, the same each time; together more than 4,096 bytes.
+const WARM_UP: usize = 10;
+/// Their conversations have this letter and a number.
+pub(crate) const WARM: char = 'w';
 /// Idle limit of conversations; larger than any clock jump, so that no conversation expires.
 const IDLE_S: u64 = 400 * 86_400;
 /// Limit of the inference cache; small enough to be reached within an hour of load.
@@ -51,9 +57,13 @@ pub(crate) struct World {
     late_since: Option<Vec<u32>>,
     /// The agent turns in the log, by conversation and turn.
     agent: BTreeSet<(usize, u32)>,
-    /// Number of rotated files, by name.
-    rotated: BTreeMap<&'static str, u32>,
+    /// Records that the producer sends a second time, soon.
+    again: Option<String>,
+    /// The files that are rotated, by name.
+    rotated: BTreeMap<&'static str, Rotated>,
     model: Option<PathBuf>,
+    /// The embedding server of a second dense index.
+    pub embedder: Option<Embedder>,
     shape: Shape,
     turns: Vec<u32>,
     files: u32,
@@ -80,17 +90,24 @@ impl World {
             hard,
             late_since: None,
             agent: BTreeSet::new(),
+            again: None,
             rotated: BTreeMap::new(),
             model,
+            embedder: common.embedder.then(Embedder::start).transpose()?,
             shape,
             turns: vec![0; CONVERSATIONS],
             files: 0,
         };
+        for name in ["turns", "answers", "second", "late"] {
+            let directory = if name == "turns" { world.dir.clone() } else { world.out() };
+            let rotated = Rotated::new(directory, name, &mut world.random);
+            world.rotated.insert(name, rotated);
+        }
         fs::create_dir_all(world.docs()).with_context(|| format!("cannot create `{}`", world.docs().display()))?;
         for _ in 0..common.documents {
             world.add()?;
         }
-        fs::write(dir.join("turns.jsonl"), "")?;
+        fs::write(dir.join("turns.jsonl"), world.beginning())?;
         fs::create_dir_all(world.out())?;
         world.write_pipeline()?;
         Ok(world)
@@ -106,35 +123,50 @@ impl World {
     }
 
     /// An answer file with its rotated predecessors, oldest first.
-    pub fn files(&self, sink: &'static str) -> Vec<PathBuf> {
-        let path = |number: u32| self.out().join(format!("{sink}.jsonl.{number}"));
-        let rotated = (1..=self.rotated.get(sink).copied().unwrap_or_default()).rev().map(path);
-        rotated.chain([self.out().join(format!("{sink}.jsonl"))]).filter(|path| path.exists()).collect()
+    pub fn files(&self, name: &str) -> Vec<PathBuf> {
+        self.rotated.get(name).map(Rotated::files).unwrap_or_default()
     }
 
-    /// Rotates the log or an answer file. The number of each rotated file increases by one.
+    /// An example of the names of each kind of rotated file.
+    pub fn names(&self) -> String {
+        self.rotated.values().map(Rotated::example).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Rotates the log or an answer file.
     pub fn rotate(&mut self) -> anyhow::Result<()> {
         let what = ["turns", "answers", "answers", "second", "late"][self.random.below(5)];
-        let directory = if what == "turns" { self.dir.clone() } else { self.out() };
-        let present = directory.join(format!("{what}.jsonl"));
+        self.rotate_one(what)
+    }
+
+    /// Rotates the log or an answer file, by its name.
+    pub fn rotate_one(&mut self, what: &str) -> anyhow::Result<()> {
         // Skip a log that no process has opened yet: after a rotation it would never be read.
         if what == "turns"
             && self.files("answers").iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0))
         {
             return Ok(());
         }
-        if !fs::metadata(&present).is_ok_and(|metadata| metadata.len() > 0) {
-            return Ok(());
-        }
-        let path = |number: u32| directory.join(format!("{what}.jsonl.{number}"));
-        let count = self.rotated.entry(what).or_default();
-        for number in (1..=*count).rev() {
-            fs::rename(path(number), path(number + 1))?;
-        }
-        *count += 1;
-        fs::rename(&present, path(1))?;
-        // The rotation itself must survive a power loss.
-        Ok(fs::File::open(&directory)?.sync_all()?)
+        self.rotated.get_mut(what).context("a file that is rotated")?.rotate()?;
+        Ok(())
+    }
+
+    /// Packs a rotated answer file; `is_down` says that no process writes.
+    pub fn pack(&mut self, is_down: bool) -> anyhow::Result<()> {
+        let what = ["answers", "second", "late"][self.random.below(3)];
+        let rotated = self.rotated.get_mut(what).context("a file that is rotated")?;
+        rotated.pack(&mut self.random, is_down)?;
+        Ok(())
+    }
+
+    /// What a log begins with.
+    fn beginning(&self) -> String {
+        let padding = "and nobody waits for the answer, ".repeat(14);
+        let record = |at: usize| {
+            let text = format!("Question {at} of the monitor, the same each time: is anybody there, {padding}please?");
+            json!({"conversation_id": format!("{WARM}{at}"), "turn": 1, "speaker": "user", "text": text})
+        };
+        let count = if self.hard { WARM_UP } else { 0 };
+        (0..count).map(|at| format!("{}\n", record(at))).collect()
     }
 
     /// Adds the third sink.
@@ -196,6 +228,8 @@ impl World {
         let (conversation, turn) = (format!("c{id}"), self.turns[id]);
         let text = Self::words(&conversation, turn);
         let record = json!({"conversation_id": conversation, "turn": turn, "speaker": "user", "text": text});
+        let path = self.dir.join("turns.jsonl");
+        let beginning = if path.exists() { String::new() } else { self.beginning() };
         let mut lines = format!("{record}\n");
         if self.hard && self.random.below(3) == 0 {
             self.agent.insert((id, turn));
@@ -203,8 +237,13 @@ impl World {
             let record = json!({"conversation_id": conversation, "turn": turn, "speaker": "agent", "text": text});
             lines += &format!("{record}\n");
         }
-        let mut log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("turns.jsonl"))?;
-        Ok(log.write_all(lines.as_bytes())?)
+        let repeated = self.again.take_if(|_| self.random.below(2) == 0).unwrap_or_default();
+        let text = format!("{beginning}{repeated}{lines}");
+        if self.hard && self.again.is_none() && self.random.below(12) == 0 {
+            self.again = Some(lines);
+        }
+        let mut log = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(log.write_all(text.as_bytes())?)
     }
 
     /// The expected query of a turn; `reply` returns the answer to an earlier turn.
@@ -339,18 +378,33 @@ impl World {
                 "        \"second\": Bm25(input: \"query\", corpus: \"docs\", tokenizer: {other}, top: {top}),\n"
             );
         }
-        let mut models = String::new();
+        let mut models: Vec<String> = Vec::new();
         if let Some(model) = self.model.as_ref().filter(|_| dense) {
             inputs.push("\"dense\"");
             nodes += &format!(
                 "        \"dense\": Dense(input: \"query\", corpus: \"docs\", model: \"minilm\", top: {top}),\n"
             );
-            models = format!(
-                "    models: {{ \"minilm\": Onnx(path: {:?}, tokenizer: {:?}) }},\n",
+            models.push(format!(
+                "\"minilm\": Onnx(path: {:?}, tokenizer: {:?})",
                 model.join("model.onnx"),
                 model.join("tokenizer.json")
-            );
+            ));
         }
+        // Without its server, answers are made with the other lists.
+        let mut found = "fused";
+        if let Some(embedder) = &self.embedder {
+            inputs.push("\"served\"");
+            nodes += &format!(
+                "        \"served\": Dense(input: \"query\", corpus: \"docs\", model: \"words\", top: {top}),\n        \
+                 \"found\": Fallback(inputs: [\"fused\", \"lexical\"]),\n"
+            );
+            models.push(format!("\"words\": {}", embedder.model()));
+            found = "found";
+        }
+        let models = match models.is_empty() {
+            true => String::new(),
+            false => format!("    models: {{ {} }},\n", models.join(", ")),
+        };
         let sink = |id: &str, name: &str| {
             let path = self.out().join(format!("{name}.jsonl"));
             format!("\"{id}\": JsonLinesSink(input: \"answer\", path: {path:?}),\n        ")
@@ -370,7 +424,7 @@ impl World {
              \"docs\": Corpus(source: Directory(path: \"docs\"), chunk: {chunk}) }},\n    nodes: {{\n        \
              \"turns\": JsonLines(path: \"turns.jsonl\"),\n        \"query\": {query},\n\
              {nodes}        \"fused\": Rrf(inputs: [{}], top: {top}),\n        \"answer\": ExtractiveAnswer(input: \
-             \"fused\", passages: {passages}),\n        {sinks}    }},\n)\n",
+             \"{found}\", passages: {passages}),\n        {sinks}    }},\n)\n",
             if self.live { "Live(standing: 200)" } else { "Once" },
             inputs.join(", ")
         )

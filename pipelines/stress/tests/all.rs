@@ -50,6 +50,12 @@ fn killed_processes_embed_nothing_twice() {
 }
 
 #[test]
+fn killed_processes_lack_no_passage_when_their_embedding_server_comes_and_goes() {
+    stress("kill", &["--times", "8", "--documents", "16", "--seed", "2", "--embedder", "--away", "2"]);
+    stress("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--seed", "3", "--embedder"]);
+}
+
+#[test]
 fn killed_processes_revise_every_answer_once() {
     stress("kill", &["--times", "8", "--documents", "12", "--live"]);
     stress("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--seed", "1"]);

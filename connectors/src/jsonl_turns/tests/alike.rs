@@ -101,6 +101,29 @@ fn rotated_logs_that_begin_alike_are_all_read() {
     assert_eq!(own(directory.path(), &place), (["m3", "t1", "w1", "th1"].map(String::from).to_vec(), 604));
 }
 
+/// Why it exists: of a log with only the questions of each day, every later log was taken for a copy, and never read.
+#[test]
+fn a_log_that_begins_with_all_of_another_one_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("t.jsonl"), lines(&["m1"])).unwrap();
+    let place = end_of(directory.path());
+    fs::rename(at("t.jsonl"), at("t.jsonl.4")).unwrap();
+    for (name, text, seconds) in [
+        ("t.jsonl.4", lines(&["m1"]), 10),
+        ("t.jsonl.3", day(&[]), 20),
+        ("t.jsonl.2", day(&["w1"]), 30),
+        ("t.jsonl.1", day(&["w1", "th1"]), 40),
+    ] {
+        append(&at(name), if name == "t.jsonl.4" { "" } else { &text });
+        let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::OpenOptions::new().write(true).open(at(name)).unwrap().set_modified(time).unwrap();
+    }
+    fs::write(at("t.jsonl"), day(&["f1"])).unwrap();
+    // Lines that are there twice are the same records: they are answered once.
+    assert_eq!(own(directory.path(), &place).0, ["w1", "w1", "th1", "f1"]);
+}
+
 /// What an earlier version has stored knows the beginning only.
 #[test]
 fn offsets_of_earlier_versions_are_understood() {

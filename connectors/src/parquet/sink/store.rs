@@ -194,7 +194,7 @@ impl Store {
 
     /// The position after the last answer.
     pub(super) fn mark(&self) -> SinkPosition {
-        SinkPosition { log: self.log.clone(), length: self.shared.state.lock().next - 1 }
+        SinkPosition { log: self.log.clone(), length: self.shared.state.lock().next - 1, content: None }
     }
 
     /// Writes an answer to the open file.

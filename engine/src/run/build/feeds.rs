@@ -16,7 +16,7 @@ use crate::connector::{
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::durable::OffsetTracker;
 use crate::panics::caught;
-use crate::plan::{PlannedCorpus, PlannedNode};
+use crate::plan::{NodeKind, PlannedCorpus, PlannedNode};
 use crate::run::RunError;
 use crate::turns::{SourceHandle, TurnBacklog};
 use crate::wake::WakeSlot;
@@ -142,6 +142,7 @@ impl RuntimeContext {
         let handle = Arc::new(SourceHandle {
             id: node.id.clone(),
             kind_name: node.kind_name,
+            is_queue: matches!(&node.kind, NodeKind::Source(source) if source.is_queue()),
             number: self.number(),
             divided,
             receiver: Mutex::new(Some(receiver)),

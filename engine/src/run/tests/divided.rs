@@ -194,7 +194,7 @@ impl AnswerSink for Taking {
 impl KeptAnswers for Taking {
     fn mark(&self) -> SinkPosition {
         let length = TAKEN.lock().get(&self.name).map_or(0, Vec::len) as u64;
-        SinkPosition { log: self.name.as_str().into(), length }
+        SinkPosition { log: self.name.as_str().into(), length, content: None }
     }
     fn syncing(&mut self) -> Syncing {
         Box::new(|| Ok(()))

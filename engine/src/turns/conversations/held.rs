@@ -9,7 +9,7 @@ use timely::dataflow::operators::Capability;
 
 use super::InFlight;
 use crate::connector::Applied;
-use crate::durable::{ConversationChange, StoredConversation};
+use crate::durable::{ConversationChange, Said, StoredConversation};
 use crate::record::{Speaker, Utterance};
 use crate::turns::Read;
 
@@ -26,7 +26,7 @@ pub(super) struct Conversation {
     pub is_coming: bool,
     /// The store has its state too.
     pub is_stored: bool,
-    history: VecDeque<Utterance>,
+    pub(super) history: VecDeque<Said>,
     /// The number of the first utterance in `history`.
     first: u64,
     /// Utterances before this number are in the store.
@@ -76,9 +76,10 @@ impl Conversation {
         self.groups = groups;
     }
 
-    pub fn say(&mut self, speaker: Speaker, text: Arc<str>, limit: usize) {
+    /// Adds an utterance of this turn, of a log; (0, 0) for our own.
+    pub fn say(&mut self, speaker: Speaker, (turn, log): (u32, u64), text: Arc<str>, limit: usize) {
         self.bytes += text.len();
-        self.history.push_back(Utterance { speaker, text });
+        self.history.push_back(Said { speaker, text, turn, log });
         while self.history.len() > limit
             && let Some(said) = self.history.pop_front()
         {
@@ -88,18 +89,26 @@ impl Conversation {
     }
 
     /// Adds an utterance of the user, after our pending answer.
-    pub fn ask(&mut self, text: Arc<str>, limit: usize) {
+    pub fn ask(&mut self, turn: (u32, u64), text: Arc<str>, limit: usize) {
         if let Some(reply) = self.reply.take() {
-            self.say(Speaker::Agent, reply, limit);
+            self.say(Speaker::Agent, (0, 0), reply, limit);
         }
-        self.say(Speaker::User, text, limit);
+        self.say(Speaker::User, turn, text, limit);
+    }
+
+    /// Ends the history before an utterance. The store only appends, so the rest is appended again.
+    pub fn cut(&mut self, at: usize) {
+        self.first += self.history.len() as u64;
+        self.history.truncate(at);
+        self.bytes = self.history.iter().map(|said| said.text.len()).sum();
+        self.reply = None;
     }
 
     /// The history for the next turn: the last `limit` utterances.
     pub fn seen(&self, limit: usize) -> Vec<Utterance> {
         let reply = self.reply.clone().map(|text| Utterance { speaker: Speaker::Agent, text });
         let length = self.history.len() + usize::from(reply.is_some());
-        self.history.iter().cloned().chain(reply).skip(length.saturating_sub(limit)).collect()
+        self.history.iter().map(Said::utterance).chain(reply).skip(length.saturating_sub(limit)).collect()
     }
 
     /// The change since the last call, for the store.
@@ -203,7 +212,7 @@ mod tests {
         let mut held = Held::default();
         let id = |number: usize| -> Arc<str> { format!("c{number}").into() };
         for number in 0..10 {
-            held.enter(&id(number), false).ask("a question".into(), 5);
+            held.enter(&id(number), false).ask((1, 0), "a question".into(), 5);
             held.touch(&id(number));
         }
         held.get(&id(0)).unwrap().waits = true;
@@ -236,7 +245,7 @@ mod tests {
             conversation.continue_for(groups.iter().map(|group| Arc::from(*group)).collect());
             let seen = conversation.seen(9);
             assert_eq!(seen.iter().map(|said| &*said.text).collect::<Vec<_>>(), expected, "{groups:?}");
-            conversation.ask(format!("q{round}").into(), 9);
+            conversation.ask((1 + round as u32, 0), format!("q{round}").into(), 9);
             conversation.reply = Some(format!("r{round}").into());
             let change = conversation.change();
             match &mut stored {
@@ -253,7 +262,7 @@ mod tests {
         let mut conversation = Conversation::default();
         let mut stored: Option<StoredConversation> = None;
         for round in 0..8 {
-            conversation.ask(format!("q{round}").into(), 5);
+            conversation.ask((1 + round, 0), format!("q{round}").into(), 5);
             conversation.reply = Some(format!("a{round}").into());
             let change = conversation.change();
             assert!(change.said.len() <= 2);

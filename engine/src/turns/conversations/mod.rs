@@ -9,7 +9,11 @@
 //! turn, a user's record when its answer is delivered. Applied records outlive the process (see
 //! [`crate::durable`]), and a restart skips them. While the stored state of a conversation cannot be
 //! read, its records wait.
+//!
+//! A record that comes a second time is applied without an answer, and one with another text for a turn is a new version
+//! of it (`again.rs`).
 
+mod again;
 mod held;
 mod taken_over;
 #[cfg(test)]
@@ -85,6 +89,8 @@ struct Conversations {
     again: Option<Instant>,
     sequence: u64,
     workers: usize,
+    /// What came again was logged: equal records, and new versions of turns.
+    told: (bool, bool),
 }
 
 impl Conversations {
@@ -231,9 +237,16 @@ impl Conversations {
                 self.left(&read);
                 continue;
             }
+            if self.came_again(id, &read) {
+                self.applied(id, &place);
+                self.uncount(&read);
+                self.left(&read);
+                continue;
+            }
+            let Some(conversation) = self.held.get(id) else { return };
             if read.record.speaker != Speaker::User {
                 conversation.reply = None;
-                conversation.say(Speaker::Agent, read.record.text.clone(), limit);
+                conversation.say(Speaker::Agent, read.turn(), read.record.text.clone(), limit);
                 self.applied(id, &place);
                 self.left(&read);
                 continue;
@@ -313,7 +326,7 @@ impl Conversations {
         }
         conversation.continue_for(record::groups(&read.record.extra));
         let history = read.history.clone().unwrap_or_else(|| conversation.seen(limit));
-        conversation.ask(read.record.text.clone(), limit);
+        conversation.ask(read.turn(), read.record.text.clone(), limit);
         conversation.running = Some(InFlight { sequence, read: RecordOffset::of(&read), _capability: capability });
         self.left(&read);
         let turn = Arc::new(self.turn(&read, history, key, snapshot.epoch, sequence));
@@ -437,6 +450,7 @@ pub(super) fn build<'s>(
         again: None,
         sequence,
         workers: shape.workers,
+        told: (false, false),
     };
     builder.build(move |_| {
         let mut touched: VecDeque<Arc<str>> = VecDeque::new();

@@ -52,7 +52,7 @@ impl Conversations {
         let Some(conversation) = self.held.get(id) else { return false };
         conversation.continue_for(record::groups(&read.record.extra));
         let history = read.history.clone().unwrap_or_else(|| conversation.seen(usize::MAX));
-        conversation.ask(read.record.text.clone(), limit);
+        conversation.ask(read.turn(), read.record.text.clone(), limit);
         conversation.reply = Some(text).filter(|reply| !reply.is_empty());
         let running = InFlight { sequence, read: RecordOffset::of(&read), _capability: capability };
         conversation.running = Some(running);

@@ -8,7 +8,7 @@ use timely::dataflow::operators::Input as _;
 use super::*;
 use crate::connector;
 use crate::dead_letter::DeadLetters;
-use crate::durable::{ConversationChange, Durable, OffsetTracker, StoredConversation};
+use crate::durable::{ConversationChange, Durable, OffsetTracker, Said, StoredConversation};
 use crate::publish::Epochs;
 use crate::record::TurnRecord;
 
@@ -31,6 +31,7 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         stopping: AtomicBool::new(false),
         delivered: AtomicUsize::new(0),
         recovered: AtomicU64::new(0),
+        repeated: AtomicU64::new(0),
         revised: AtomicU64::new(0),
         handle,
         observer: None,
@@ -45,6 +46,7 @@ fn source() -> Arc<SourceHandle> {
     Arc::new(SourceHandle {
         id: "turns".into(),
         kind_name: "Test",
+        is_queue: false,
         number: 0,
         divided: false,
         receiver: Mutex::default(),
@@ -57,8 +59,8 @@ fn source() -> Arc<SourceHandle> {
     })
 }
 
-fn said(text: &str) -> Utterance {
-    Utterance { speaker: Speaker::Agent, text: text.into() }
+fn said(text: &str, turn: u32) -> Said {
+    Said { speaker: Speaker::Agent, text: text.into(), turn, log: 0 }
 }
 
 /// An agent's utterance, which is applied without a plan.
@@ -82,7 +84,7 @@ fn a_history_that_cannot_be_read_is_waited_for() {
     let durable = Durable::open(Some(directory.path()), DeadLetters::counted()).unwrap();
     let (of, id): (Arc<str>, Arc<str>) = ("turns".into(), "c".into());
     let used = StoredConversation::now();
-    let said_before = vec![said("before")];
+    let said_before = vec![said("before", 0)];
     let change = ConversationChange {
         from: 0,
         said: said_before,
@@ -125,6 +127,6 @@ fn a_history_that_cannot_be_read_is_waited_for() {
             worker.step_or_park(Some(RETRY));
         }
         let knows = durable.load(&of, &id, drop).unwrap().unwrap().unwrap();
-        assert_eq!((knows.history, knows.applied), ([said("before"), said("now")].into(), (0, 2).into()));
+        assert_eq!((knows.history, knows.applied), ([said("before", 0), said("now", 1)].into(), (0, 2).into()));
     });
 }

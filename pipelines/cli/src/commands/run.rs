@@ -157,7 +157,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         tracing::info!(?maintenance, "maintenance done during the run");
     }
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
-    let revised = engine.revised();
+    let (revised, repeated) = (engine.revised(), engine.repeated());
     let corpora = engine.corpora();
     let missing = corpora.iter().map(|(_, progress, _)| CorpusProgress::get(&progress.missing)).sum();
     match Arc::try_unwrap(engine) {
@@ -178,9 +178,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     }
     let revised = if revised == 0 { String::new() } else { format!(", {} revised", count(revised, "answer")) };
     let before = if recovered == 0 { String::new() } else { format!(", {recovered} answered by an earlier run") };
+    let twice = if repeated == 0 { String::new() } else { format!(", {repeated} sent twice") };
     let letters = if dead == 0 { String::new() } else { format!(", {}", count(dead, "dead letter")) };
     eprintln!(
-        "{} answered{before}{revised}{letters}, {:.1} s",
+        "{} answered{before}{twice}{revised}{letters}, {:.1} s",
         count(delivered as u64, "turn"),
         begun.elapsed().as_secs_f64()
     );

@@ -29,6 +29,8 @@ const SHORT_LIFE: (usize, usize) = (1, 120);
 const AWAY: (usize, usize) = (20, 800);
 /// The file of the answers.
 const FILE: &str = "answers.jsonl";
+/// How long all turns may take to be answered before what they are published to is made again.
+const CALM: Duration = Duration::from_millis(700);
 /// Number of conversations.
 const CONVERSATIONS: usize = 12;
 /// How long everything that was asked may take in the end.
@@ -64,7 +66,7 @@ pub(crate) struct BrokerArgs {
     /// Seed of the random turns and moments.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// In the end, the broker is away for so many seconds while turnflow runs.
+    /// At the beginning and in the end, the broker is away for so many seconds while turnflow runs.
     #[arg(long, default_value_t = 0)]
     away: u64,
 }
@@ -83,6 +85,11 @@ trait Broker {
     fn up(&mut self) -> anyhow::Result<()>;
     /// What the sink has stored, in its order: the key of the delivery, and the record.
     fn answers(&mut self) -> anyhow::Result<Vec<(String, Value)>>;
+    /// Deletes what turns are published to, and makes it again, with numbers that begin again too. Returns whether the
+    /// broker can.
+    fn make_again(&mut self) -> anyhow::Result<bool> {
+        Ok(false)
+    }
 }
 
 struct World {
@@ -91,6 +98,8 @@ struct World {
     /// The last turn of each conversation.
     turns: [u32; CONVERSATIONS],
     workers: u16,
+    /// How often what turns are published to was made again.
+    made_again: u32,
 }
 
 /// How often the broker was away.
@@ -142,6 +151,24 @@ impl World {
             _ => {}
         }
         Ok(drawn)
+    }
+
+    /// Makes again what turns are published to, if all turns are answered: otherwise it is the broker that loses them.
+    fn make_again(&mut self, broker: &mut dyn Broker) -> anyhow::Result<()> {
+        let until = Instant::now() + CALM;
+        let asked = self.asked();
+        let keys = |records: &[Value]| records.iter().map(key_of).collect::<BTreeSet<_>>();
+        while keys(&answered(&self.dir.join(FILE))?) != asked {
+            if Instant::now() > until {
+                return Ok(());
+            }
+            std::thread::sleep(millis(20));
+        }
+        let sent: Vec<Value> = broker.answers()?.into_iter().map(|(_, record)| record).collect();
+        if keys(&sent) == asked && !asked.is_empty() {
+            self.made_again += u32::from(broker.make_again()?);
+        }
+        Ok(())
     }
 
     fn say(&mut self, broker: &mut dyn Broker) -> anyhow::Result<()> {
@@ -202,9 +229,14 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
     };
     let Some(mut broker) = started? else { return Ok(()) };
     write_world(&dir, &*broker)?;
-    let mut world = World { dir, random: Random::new(*seed), turns: [0; CONVERSATIONS], workers: *workers };
+    let mut world =
+        World { dir, random: Random::new(*seed), turns: [0; CONVERSATIONS], workers: *workers, made_again: 0 };
     if *processes > 1 {
         return divided::run(&mut world, &mut *broker, *times, *processes);
+    }
+    if *away > 0 {
+        broker.down()?;
+        absence(&mut world, &mut *broker, Duration::from_secs(*away))?;
     }
     let begun = Instant::now();
     let (mut short, mut absences) = (0, Absences::default());
@@ -213,17 +245,25 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
         let (end, is_short) = world.life();
         short += usize::from(is_short);
         while Instant::now() < end {
-            world.moment(&mut *broker, &mut absences)?;
+            let drawn = world.moment(&mut *broker, &mut absences)?;
+            if drawn == 13 && absences.back.is_none() && world.random.below(3) == 0 {
+                world.make_again(&mut *broker)?;
+            }
             if let Some(status) = child.try_wait()? {
                 return Err(world.ended(&format!("kill {kill}"), status));
             }
             std::thread::sleep(millis(world.random.below(40)));
         }
         child.kill().and_then(|()| child.wait()).context("cannot kill the process")?;
+        // The turns may all be answered when the process is killed.
+        if absences.back.is_none() && world.random.below(6) == 0 {
+            world.make_again(&mut *broker)?;
+        }
     }
     let killed = begun.elapsed().as_secs_f64();
     absences.end(&mut *broker)?;
     if *away > 0 {
+        world.say(&mut *broker)?;
         absence(&mut world, &mut *broker, Duration::from_secs(*away))?;
     }
     let mut child = world.start(&["--once"])?;
@@ -237,11 +277,12 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
     let (repeated, found) = of_sink(&world, &sent);
     wrong.extend(found);
     println!(
-        "{} ({short} of them early) and {} of {kind:?} in {killed:.0} s, {}: {}, {repeated} in the broker twice; {}",
+        "{} ({short} of them early) and {} of {kind:?} in {killed:.0} s, {}: {}, {} made again, {repeated} in the broker twice; {}",
         count(*times, "kill"),
         count(absences.count, "kill"),
         count(*workers, "worker"),
         count(world.asked().len(), "turn"),
+        count(world.made_again, "stream"),
         count(wrong.len(), "broken promise")
     );
     checks::verdict(&wrong)
@@ -250,9 +291,11 @@ pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
 /// The broker is away while turnflow runs; then turns are answered again, without a restart.
 fn absence(world: &mut World, broker: &mut dyn Broker, away: Duration) -> anyhow::Result<()> {
     let mut child = world.start(&[])?;
-    world.say(broker)?;
-    std::thread::sleep(Duration::from_secs(2));
-    broker.down()?;
+    // At the beginning, it is away already.
+    if !world.asked().is_empty() {
+        std::thread::sleep(Duration::from_secs(2));
+        broker.down()?;
+    }
     std::thread::sleep(away);
     broker.up()?;
     let up = Instant::now();

@@ -23,13 +23,15 @@ pub(super) fn start() -> anyhow::Result<Option<Box<dyn Broker>>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let context = runtime.block_on(async {
         let context = connected(server.port).await?;
-        for (name, subject) in [("TURNS", "turns.>"), ("ANSWERS", "answers")] {
-            let config = Config { name: name.to_owned(), subjects: vec![subject.to_owned()], ..Config::default() };
-            context.create_stream(config).await?;
-        }
+        context.create_stream(stream("TURNS", "turns.>")).await?;
+        context.create_stream(stream("ANSWERS", "answers")).await?;
         anyhow::Ok(context)
     })?;
     Ok(Some(Box::new(Nats { server, runtime, context })))
+}
+
+fn stream(name: &str, subject: &str) -> Config {
+    Config { name: name.to_owned(), subjects: vec![subject.to_owned()], ..Config::default() }
 }
 
 async fn connected(port: u16) -> anyhow::Result<Context> {
@@ -90,6 +92,14 @@ impl Broker for Nats {
                 answers.push((key.as_str().to_owned(), serde_json::from_slice(&message.payload)?));
             }
             Ok(answers)
+        })
+    }
+
+    fn make_again(&mut self) -> anyhow::Result<bool> {
+        self.runtime.block_on(async {
+            self.context.delete_stream("TURNS").await?;
+            self.context.create_stream(stream("TURNS", "turns.>")).await?;
+            Ok(true)
         })
     }
 }

@@ -11,12 +11,14 @@ use crate::servers::{REDIS, Server};
 struct Redis {
     server: Server,
     connection: Connection,
+    /// The id of the newest entry, which begins at 1 in each stream.
+    newest: u64,
 }
 
 pub(super) fn start() -> anyhow::Result<Option<Box<dyn Broker>>> {
     let Some(server) = Server::start(REDIS) else { return Ok(None) };
     let connection = connected(server.port)?;
-    Ok(Some(Box::new(Redis { server, connection })))
+    Ok(Some(Box::new(Redis { server, connection, newest: 0 })))
 }
 
 fn connected(port: u16) -> anyhow::Result<Connection> {
@@ -34,8 +36,9 @@ impl Broker for Redis {
 
     fn publish(&mut self, turn: &Value) -> anyhow::Result<()> {
         // The server is up whenever this is called, so a reply is certain.
+        self.newest += 1;
         let mut add = cmd("XADD");
-        add.arg("turns").arg("*").arg("record").arg(turn.to_string());
+        add.arg("turns").arg(format!("{}-0", self.newest)).arg("record").arg(turn.to_string());
         add.query::<String>(&mut self.connection).map(drop).context("cannot add a turn")
     }
 
@@ -68,5 +71,11 @@ impl Broker for Redis {
             answers.push((key, serde_json::from_slice(&record)?));
         }
         Ok(answers)
+    }
+
+    fn make_again(&mut self) -> anyhow::Result<bool> {
+        self.connection.del::<_, ()>("turns")?;
+        self.newest = 0;
+        Ok(true)
     }
 }

@@ -67,9 +67,15 @@ fn summary(numbers: &Numbers) -> Vec<(String, Style)> {
     let backup = backup(of_backup, SystemTime::now());
     let problem = text_of(&of_backup["problem"]);
     let problem = (!problem.is_empty()).then(|| format!("the backup is not up to date: {problem}"));
+    let away = list(&status["corpora"]).filter(|corpus| corpus["away_because"].is_string());
+    let away = away.map(|corpus| format!("{}: {}", text_of(&corpus["name"]), text_of(&corpus["away_because"])));
+    let away: Vec<String> = away.collect();
     let (bold, red) = (Style::new().add_modifier(Modifier::BOLD), Style::new().fg(Color::Red));
     let lines = lines.into_iter().zip([bold, Style::new()]);
-    lines.chain(backup.map(|line| (line, Style::new()))).chain(problem.map(|line| (line, red))).collect()
+    lines
+        .chain(backup.map(|line| (line, Style::new())))
+        .chain(problem.into_iter().chain(away).map(|line| (line, red)))
+        .collect()
 }
 
 /// The line about the backup, if there is one.
@@ -114,7 +120,8 @@ fn corpora(status: &Value) -> Vec<[String; 8]> {
 }
 
 fn ends(status: &Value) -> Vec<[String; 4]> {
-    let source = |of: &Value| [text_of(&of["id"]), of["queued"].to_string(), "-".to_owned(), String::new()];
+    let source =
+        |of: &Value| [text_of(&of["id"]), of["queued"].to_string(), "-".to_owned(), text_of(&of["away_because"])];
     let sink = |of: &Value| {
         [text_of(&of["id"]), of["pending"].to_string(), of["delivered"].to_string(), text_of(&of["fault"])]
     };

@@ -98,3 +98,46 @@ fn a_run_answers_what_can_be_answered_and_keeps_the_rest() {
         given.iter().map(|given| (&*given.conversation_id, &*given.hits[0].document)).collect();
     assert_eq!(given, [("a", "ferry"), ("b", "lamp")]);
 }
+
+#[test]
+fn records_that_come_again_are_answered_once_and_new_versions_of_turns_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("docs.jsonl"), "{\"_id\": \"a\", \"text\": \"The ferry leaves at ten.\"}\n").unwrap();
+    let pipeline = r#"Pipeline(
+    corpora: { "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) },
+    nodes: {
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": FullConversation(input: "turns", last: 9),
+        "hits": Bm25(input: "query", corpus: "docs"),
+        "out": JsonLinesSink(input: "hits", path: "out.jsonl"),
+    },
+)"#;
+    fs::write(path.join("p.ron"), pipeline).unwrap();
+    let record = |speaker: &str, turn: u32, text: &str| {
+        serde_json::json!({"conversation_id": "c", "turn": turn, "speaker": speaker, "text": text}).to_string() + "\n"
+    };
+    let once = |log: &str| {
+        fs::write(path.join("turns.jsonl"), log).unwrap();
+        let told = run(path, &["run", "p.ron", "--once", "--state", "state"]).good();
+        let queries = answers(&path.join("out.jsonl")).into_iter().map(|answer| answer.query.to_string());
+        (queries.collect::<Vec<_>>(), told.err)
+    };
+    let first = record("user", 1, "one") + &record("agent", 1, "reply") + &record("user", 2, "two");
+    // A producer sends the last records again, as one that sends each at least once does.
+    let again = record("agent", 1, "reply") + &record("user", 2, "two") + &record("user", 1, "one");
+    let (queries, told) = once(&(first.clone() + &again));
+    assert_eq!(queries, ["one", "one reply two"]);
+    assert!(told.contains("2 turns answered, 3 sent twice"), "{told}");
+    // In a new log, the first reply and the second question are edited.
+    fs::rename(path.join("turns.jsonl"), path.join("turns.jsonl.1")).unwrap();
+    let edited = record("agent", 1, "another") + &record("user", 2, "two, please") + &record("user", 3, "three");
+    let (queries, told) = once(&edited);
+    let expected = ["one", "one reply two", "one another two, please", "one another two, please three"];
+    assert_eq!(queries, expected, "{told}");
+    assert!(told.contains("2 turns answered"), "{told}");
+    // Another log may begin with the same record.
+    fs::rename(path.join("turns.jsonl"), path.join("turns.jsonl.2")).unwrap();
+    let (queries, told) = once(&record("user", 3, "three"));
+    assert_eq!(queries.len(), 5, "{told}");
+}

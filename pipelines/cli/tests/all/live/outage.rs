@@ -4,8 +4,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use turnflow_engine::publish::CorpusProgress;
@@ -142,4 +142,67 @@ fn an_outage_delays_passages_and_loses_none() {
     asked.engine.join().unwrap();
     let letters = fs::read_to_string(state.join("dead-letters.jsonl")).unwrap_or_default();
     assert_eq!(letters, "", "an outage is no fault of a passage");
+}
+
+/// Answers requests for pages with this status and text, each over a connection of its own.
+fn serve_page(listener: TcpListener, page: Arc<Mutex<(u16, String)>>) {
+    for mut stream in listener.incoming().map_while(Result::ok) {
+        let mut line = String::new();
+        let Ok(clone) = stream.try_clone() else { continue };
+        let mut reader = BufReader::new(clone);
+        let _ = reader.read_line(&mut line);
+        let mut header = String::new();
+        while reader.read_line(&mut header).is_ok_and(|read| read > 2) {
+            header.clear();
+        }
+        let (status, text) = page.lock().unwrap().clone();
+        let is_rules = line.contains("robots.txt");
+        let status = if status == 200 && is_rules { 404 } else { status };
+        let _ = write!(
+            stream,
+            "HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        );
+    }
+}
+
+#[test]
+fn a_source_that_is_away_is_told_and_awaited() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Nothing listens at the first start.
+    drop(listener);
+    let pipeline = format!(
+        r#"Pipeline(
+    corpora: {{ "site": Corpus(source: Web(urls: ["http://{address}/a.txt"], every_s: 0.1, delay_s: 0.0), chunk: Whole()) }},
+    nodes: {{
+        "turns": Stdin(),
+        "query": LastTurn(input: "turns"),
+        "hits": Bm25(input: "query", corpus: "site"),
+    }},
+)"#
+    );
+    let mut asked = Asked::begin(plan_of(dir.path(), &pipeline), Options::default());
+    until("it is told that the site is away", || !asked.engine.away().is_empty());
+    let told = asked.engine.away();
+    assert!(told[0].0 == "site" && told[0].1.contains(&format!("cannot reach http://{address}")), "{told:?}");
+    assert_eq!(asked.engine.status().corpora[0].away_because.as_deref(), Some(&*told[0].1));
+    let page = Arc::new(Mutex::new((200, "The ferry leaves at ten.".to_owned())));
+    let listener = TcpListener::bind(address).unwrap();
+    let shown = page.clone();
+    std::thread::spawn(move || serve_page(listener, shown));
+    asked.engine.wait_ready().unwrap();
+    assert_eq!(asked.ask("When does the ferry leave?").hits["hits"].len(), 1);
+    until("the site can be read", || asked.engine.away().is_empty());
+    // Later: what was read is served, and a change is read when the site is back.
+    *page.lock().unwrap() = (503, String::new());
+    until("the site is away again", || !asked.engine.away().is_empty());
+    assert_eq!(asked.ask("When does the ferry leave?").hits["hits"].len(), 1);
+    *page.lock().unwrap() = (200, "The train leaves at noon.".to_owned());
+    let found = asked.ask_until("The train?", "the change is found", |outcome| !outcome.hits["hits"].is_empty());
+    assert!(found.hits["hits"][0].chunk.text.contains("noon"));
+    until("the site can be read again", || asked.engine.away().is_empty());
+    asked.engine.stop();
+    asked.engine.join().unwrap();
 }
