@@ -136,7 +136,8 @@ mod tests {
     use super::*;
 
     fn change(from: u64, said: &[&str], first: u64) -> ConversationChange {
-        let said = said.iter().map(|text| Said { speaker: Speaker::User, text: (*text).into(), turn: 1, log: 0 }).collect();
+        let said =
+            said.iter().map(|text| Said { speaker: Speaker::User, text: (*text).into(), turn: 1, log: 0 }).collect();
         ConversationChange { from, said, first, reply: None, groups: Vec::new(), applied: (0, from).into(), used: from }
     }
 

@@ -255,7 +255,7 @@ fn may_be_mark(text: &str) -> Option<usize> {
     let is_begun = |mark: &&str| {
         mark.len() > rest.len() && mark.get(..rest.len()).is_some_and(|head| head.eq_ignore_ascii_case(rest))
     };
-    MARKS.iter().any(|mark| is_begun(mark)).then_some(at)
+    MARKS.iter().any(is_begun).then_some(at)
 }
 
 /// The first closing tag outside code that no opening one precedes: its start and its length.
