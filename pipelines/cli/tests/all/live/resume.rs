@@ -129,9 +129,10 @@ fn answers_that_were_rotated_away_are_found_without_a_checkpoint() {
 const SECOND: &str = r#""second": JsonLinesSink(input: "final", path: "answers.jsonl.second"),
         "out": "#;
 
-/// Every day both files are rotated while nothing runs, and every day begins with the same record.
+/// Every log begins with the same record, and both files are rotated while nothing runs. Unless the conversation has
+/// expired, it is the same record; those after it are answered.
 #[test]
-fn a_record_that_every_day_begins_with_is_answered_every_day() {
+fn a_record_that_every_log_begins_with_is_answered_once() {
     let dir = place();
     let dir = dir.path();
     for day in 1..=4 {
@@ -143,11 +144,13 @@ fn a_record_that_every_day_begins_with_is_answered_every_day() {
         }
         say(dir, "ping", 1, "ferry?");
         say(dir, &format!("day {day}"), 1, "noon?");
-        assert_eq!(once(dir), 2, "day {day}");
+        let expected: &[String] =
+            if day == 1 { &["ping".to_owned(), "day 1".to_owned()] } else { &[format!("day {day}")] };
+        assert_eq!(once(dir), expected.len(), "day {day}");
         assert_eq!(once(dir), 0, "day {day}");
         let answers = answers(&dir.join("answers.jsonl"));
         let conversations: Vec<_> = answers.iter().map(|answer| answer.conversation_id.to_string()).collect();
-        assert_eq!(conversations, ["ping".to_owned(), format!("day {day}")]);
+        assert_eq!(conversations, expected);
     }
 }
 
