@@ -85,9 +85,9 @@ impl Retry {
     /// The source must end, or it has failed for too long. Or the server refuses the credentials and has never accepted them:
     /// then they are wrong. Later they may have been replaced, and are read again.
     pub(crate) fn failed(&mut self, error: &ConnectorError, stop: &Stop) -> Result<(), ConnectorError> {
-        match refusal(error) {
-            Some(refused) if !self.has_worked => Err(lasting(format!("{}: {refused}", self.server))),
-            _ => self.away(error, stop),
+        match is_refusal(error) && !self.has_worked {
+            true => Err(lasting(format!("{}: {error}", self.server))),
+            false => self.away(error, stop),
         }
     }
 
@@ -145,24 +145,27 @@ pub(crate) fn lasting(error: impl Into<Box<dyn std::error::Error + Send + Sync>>
 
 /// The server refuses the credentials, now.
 #[derive(Debug, thiserror::Error)]
-#[error("the server refuses the credentials: {0}")]
-struct Refused(String);
+#[error("the server refuses the credentials: {told}")]
+struct Refused {
+    told: String,
+    // The first error of a chain is not in it.
+    #[source]
+    mark: Refusal,
+}
+
+/// What such an error is recognised by.
+#[derive(Debug, thiserror::Error)]
+#[error("refused credentials")]
+struct Refusal;
 
 /// An error of a server that refuses the credentials. It may pass, because they may be replaced.
 pub(crate) fn refused(error: impl Display) -> ConnectorError {
-    passing(Refused(error.to_string()))
+    passing(Refused { told: error.to_string(), mark: Refusal })
 }
 
 /// Whether a server refuses the credentials.
-fn refusal(error: &ConnectorError) -> Option<&Refused> {
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        if let Some(refused) = error.downcast_ref() {
-            return Some(refused);
-        }
-        source = error.source();
-    }
-    None
+fn is_refusal(error: &ConnectorError) -> bool {
+    std::iter::successors(std::error::Error::source(error), |error| error.source()).any(|error| error.is::<Refusal>())
 }
 
 /// Whether the same call may succeed later.

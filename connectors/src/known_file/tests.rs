@@ -108,7 +108,9 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     write("t.jsonl.5", 45, "");
     // Copies of an older log, of one between, of the one that was read, and of the present one.
     write("t.jsonl.copy6", 47, "{2}");
-    write("t.jsonl.copy7", 51, "{5} and {6}");
+    write("t.jsonl.copy7", 51, "{5}");
+    // It begins with all of another one, and has lines of its own.
+    write("t.jsonl.0", 53, "{5} and {6}");
     write("t.jsonl.copy8", 52, "{3}");
     write("t.jsonl.copy9", 61, "{6}");
     write("t.jsonl.2.gz", 41, "\x1f packed");
@@ -118,13 +120,14 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     let past = Past::of(&File::open(at("t.jsonl.3")).unwrap(), fs::read(at("t.jsonl.3")).unwrap()).unwrap();
     let Between { logs, unclear } = between(&at("t.jsonl"), &past, &[]);
     let logs: Vec<_> = logs.into_iter().map(|(path, _)| path).collect();
-    assert_eq!(logs, [at("t.jsonl-20260102"), at("t.jsonl.1")]);
+    assert_eq!(logs, ["t.jsonl-20260102", "t.jsonl.1", "t.jsonl.0"].map(at));
     let unclear: Vec<_> = unclear.into_iter().map(|(path, _)| path).collect();
     let names = ["2.gz", "bak", "copy6", "copy7", "copy8", "copy9"];
     assert_eq!(unclear, names.map(|name| at(&format!("t.jsonl.{name}"))));
     // Nothing comes after the newest log, whether or not there is a log at the path.
     let past = Past::of(&File::open(at("t.jsonl.1")).unwrap(), fs::read(at("t.jsonl.1")).unwrap()).unwrap();
     fs::remove_file(at("t.jsonl.copy9")).unwrap();
+    fs::remove_file(at("t.jsonl.0")).unwrap();
     for _ in 0..2 {
         let Between { logs, unclear } = between(&at("t.jsonl"), &past, &[]);
         assert_eq!((logs.len(), unclear.len()), (0, 2), "{unclear:?}");

@@ -14,6 +14,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
@@ -199,9 +201,41 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Embedding {
+    /// A number, which some servers send as a text.
     #[serde(default)]
-    index: Option<usize>,
-    embedding: Vec<f32>,
+    index: Value,
+    embedding: Value,
+}
+
+impl Embedding {
+    /// The place of its text.
+    fn place(&self) -> Option<usize> {
+        match &self.index {
+            Value::Number(number) => number.as_f64().filter(|at| *at >= 0.0 && at.fract() == 0.0).map(|at| at as usize),
+            Value::String(text) => text.trim().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The vector: numbers, also within a list of their own, or the bytes of 32-bit floats in base64.
+    fn values(&self) -> Option<Vec<f32>> {
+        match &self.embedding {
+            Value::Array(values) => match &values[..] {
+                [Value::Array(values)] => floats(values),
+                values => floats(values),
+            },
+            Value::String(text) => {
+                let bytes = STANDARD.decode(text).ok().filter(|bytes| bytes.len() % 4 == 0)?;
+                let floats = bytes.chunks_exact(4).map(|bytes| bytes.try_into().map(f32::from_le_bytes).ok());
+                floats.collect()
+            }
+            _ => None,
+        }
+    }
+}
+
+fn floats(values: &[Value]) -> Option<Vec<f32>> {
+    values.iter().map(|value| value.as_f64().map(|value| value as f32)).collect()
 }
 
 impl Embedder for OpenAiEmbedder {
@@ -244,20 +278,23 @@ impl OpenAiEmbedderConfig {
             return Err(format!("the response has {} vectors for {texts} texts", answer.data.len()));
         }
         let mut vectors: Vec<Option<Vector>> = vec![None; texts];
-        for (at, mut one) in answer.data.into_iter().enumerate() {
-            if one.embedding.len() != self.dimension {
-                return Err(format!("the vectors have {} dimensions, not {}", one.embedding.len(), self.dimension));
+        for (at, one) in answer.data.into_iter().enumerate() {
+            let Some(mut vector) = one.values() else {
+                return Err("the response has an embedding that is no list of numbers".to_owned());
+            };
+            if vector.len() != self.dimension {
+                return Err(format!("the vectors have {} dimensions, not {}", vector.len(), self.dimension));
             }
-            if one.embedding.iter().any(|value| !value.is_finite()) {
+            if vector.iter().any(|value| !value.is_finite()) {
                 return Err("a vector has a value that is not a number".to_owned());
             }
             if self.normalize {
-                let length = one.embedding.iter().map(|value| value * value).sum::<f32>().sqrt();
-                one.embedding.iter_mut().for_each(|value| *value /= length.max(f32::MIN_POSITIVE));
+                let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+                vector.iter_mut().for_each(|value| *value /= length.max(f32::MIN_POSITIVE));
             }
-            let place = one.index.unwrap_or(at);
+            let place = one.place().unwrap_or(at);
             match vectors.get_mut(place) {
-                Some(empty @ None) => *empty = Some(one.embedding.into()),
+                Some(empty @ None) => *empty = Some(vector.into()),
                 _ => return Err(format!("a vector has an invalid index ({place})")),
             }
         }
@@ -320,6 +357,24 @@ mod tests {
         let told = embed(&url, &["a"]).unwrap_err().to_string();
         assert!(told.contains("the server reported an error: the input is too long"), "{told}");
         assert_eq!(seen.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn vectors_are_read_in_every_form() {
+        let base64 = STANDARD.encode([1.0f32, 0.0].map(f32::to_le_bytes).concat());
+        for (first, second) in [
+            (json!({"index": "1", "embedding": [0, 1]}), json!({"index": "0", "embedding": [1.0, 0.0]})),
+            (json!({"index": 1.0, "embedding": [[0, 1]]}), json!({"index": 0, "embedding": base64})),
+            (json!({"embedding": [1, 0]}), json!({"index": null, "embedding": [0, 1]})),
+        ] {
+            let (url, _) = server(vec![Reply::Whole(200, "", json!({"data": [first, second]}).to_string())], || ());
+            assert_eq!(embed(&url, &["a", "b"]).unwrap(), [Vector::from([1.0, 0.0]), Vector::from([0.0, 1.0])]);
+        }
+        // The page of a proxy is no answer to the request: it is sent again.
+        let page = Reply::Whole(200, "Content-Type: text/html\r\n", "<html>Please wait</html>".into());
+        let (url, seen) = server(vec![page, reply(&[(0, [1.0, 0.0])])], || ());
+        assert_eq!(embed(&url, &["a"]).unwrap(), [Vector::from([1.0, 0.0])]);
+        assert_eq!(seen.lock().unwrap().len(), 2);
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub(crate) struct World {
     agent: BTreeSet<(usize, u32)>,
     /// Records that the producer sends a second time, soon.
     again: Option<String>,
+    /// Number of logs so far; each begins with the same records.
+    pub logs: usize,
     /// The files that are rotated, by name.
     rotated: BTreeMap<&'static str, Rotated>,
     model: Option<PathBuf>,
@@ -91,6 +93,7 @@ impl World {
             late_since: None,
             agent: BTreeSet::new(),
             again: None,
+            logs: 1,
             rotated: BTreeMap::new(),
             model,
             embedder: common.embedder.then(Embedder::start).transpose()?,
@@ -145,6 +148,10 @@ impl World {
             && self.files("answers").iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0))
         {
             return Ok(());
+        }
+        if what == "turns" {
+            // In another log, the same record is a new one.
+            self.again = None;
         }
         self.rotated.get_mut(what).context("a file that is rotated")?.rotate()?;
         Ok(())
@@ -229,7 +236,12 @@ impl World {
         let text = Self::words(&conversation, turn);
         let record = json!({"conversation_id": conversation, "turn": turn, "speaker": "user", "text": text});
         let path = self.dir.join("turns.jsonl");
-        let beginning = if path.exists() { String::new() } else { self.beginning() };
+        let beginning = if path.exists() {
+            String::new()
+        } else {
+            self.logs += 1;
+            self.beginning()
+        };
         let mut lines = format!("{record}\n");
         if self.hard && self.random.below(3) == 0 {
             self.agent.insert((id, turn));

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::Conversations;
 use super::held::Conversation;
+use crate::durable::StoredConversation;
 use crate::record::Speaker;
 use crate::turns::Read;
 
@@ -43,7 +44,12 @@ impl Conversations {
     /// Whether the conversation has the same record. If it has another text of the turn, its history ends before it.
     pub(super) fn came_again(&mut self, id: &Arc<str>, read: &Read) -> bool {
         let is_queued = self.source.is_queue || read.place.is_none() || read.history.is_some();
+        let idle_s = self.shared.limits.read().idle_s;
         let Some(conversation) = self.held.get(id).filter(|_| !is_queued) else { return false };
+        // A question that a monitor asks each day is asked again.
+        if conversation.said_s.saturating_add(idle_s) < StoredConversation::now() {
+            return false;
+        }
         let record = &read.record;
         let (source, position) = (&self.source.id, &read.position);
         match conversation.known(record.speaker, read.turn(), &record.text) {

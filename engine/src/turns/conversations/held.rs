@@ -42,6 +42,8 @@ pub(super) struct Conversation {
     groups: Vec<Arc<str>>,
     /// The last applied records.
     pub applied: Applied,
+    /// When something was said last, in seconds since the Unix epoch. Records that come again do not count.
+    pub said_s: u64,
     /// The last use: the key in `Held::order`, and the time.
     used: Option<(u64, Instant)>,
     /// Bytes of the utterances.
@@ -55,6 +57,7 @@ impl Conversation {
     pub fn remember(&mut self, known: StoredConversation, idle_s: u64) {
         self.applied = known.applied.clone();
         (self.first, self.kept) = (known.next(), known.next());
+        self.said_s = known.used;
         if known.used.saturating_add(idle_s) >= StoredConversation::now() {
             self.first = known.first;
             self.bytes = known.history.iter().map(|said| said.text.len()).sum();
@@ -79,6 +82,7 @@ impl Conversation {
     /// Adds an utterance of this turn, of a log; (0, 0) for our own.
     pub fn say(&mut self, speaker: Speaker, (turn, log): (u32, u64), text: Arc<str>, limit: usize) {
         self.bytes += text.len();
+        self.said_s = StoredConversation::now();
         self.history.push_back(Said { speaker, text, turn, log });
         while self.history.len() > limit
             && let Some(said) = self.history.pop_front()
@@ -123,7 +127,8 @@ impl Conversation {
             reply: self.reply.clone(),
             groups: self.groups.clone(),
             applied: self.applied.clone(),
-            used: StoredConversation::now(),
+            // Nothing was said yet if its first record was no utterance.
+            used: if self.said_s == 0 { StoredConversation::now() } else { self.said_s },
         }
     }
 

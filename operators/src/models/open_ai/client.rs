@@ -210,6 +210,10 @@ impl Client {
             let text = text.trim_start_matches('\u{feff}');
             read(text).map_err(|reason| match super::stream::error_in(text) {
                 Some(error) => self.wrong(&error),
+                // Such as the page of a proxy, which says nothing of the request.
+                None if !text.trim_start().starts_with(['{', '[']) => {
+                    Failure { passing: true, ..self.permanent(reason) }
+                }
                 None => self.permanent(reason),
             })
         };

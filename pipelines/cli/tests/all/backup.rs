@@ -210,6 +210,7 @@ fn a_run_that_is_killed_leaves_a_copy_that_can_be_restored() {
     // While the disk is empty, when something is copied, while it is restored, and when more is copied, if there is more.
     for kill_when in ["it begins", "a copy is complete", "it begins", "the copy has changed"] {
         lose_disk(directory);
+        std::fs::write(directory.join("answers.jsonl"), "").unwrap();
         let mut killed = turnflow(directory, 1, &run).args(["--state", "s"]).stderr(Stdio::null()).spawn().unwrap();
         until(kill_when, || match kill_when {
             "it begins" => begins(),

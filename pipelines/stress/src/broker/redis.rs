@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::Broker;
 use crate::servers::{REDIS, Server};
 
+/// Number of entries of a stream that is made again.
+const LONG: u64 = 60;
+
 struct Redis {
     server: Server,
     connection: Connection,
@@ -74,6 +77,10 @@ impl Broker for Redis {
     }
 
     fn make_again(&mut self) -> anyhow::Result<bool> {
+        // In a stream that is already longer than what was read of the one before, the first entries are read late.
+        if self.newest < LONG {
+            return Ok(false);
+        }
         self.connection.del::<_, ()>("turns")?;
         self.newest = 0;
         Ok(true)

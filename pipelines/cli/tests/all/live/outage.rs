@@ -144,8 +144,10 @@ fn an_outage_delays_passages_and_loses_none() {
     assert_eq!(letters, "", "an outage is no fault of a passage");
 }
 
-/// Answers requests for pages with this status and text, each over a connection of its own.
+/// Answers requests for a sitemap and its page with this status and text, each over a connection of its own.
 fn serve_page(listener: TcpListener, page: Arc<Mutex<(u16, String)>>) {
+    let address = listener.local_addr().unwrap();
+    let sitemap = format!("<urlset><url><loc>http://{address}/a.txt</loc></url></urlset>");
     for mut stream in listener.incoming().map_while(Result::ok) {
         let mut line = String::new();
         let Ok(clone) = stream.try_clone() else { continue };
@@ -158,9 +160,13 @@ fn serve_page(listener: TcpListener, page: Arc<Mutex<(u16, String)>>) {
         let (status, text) = page.lock().unwrap().clone();
         let is_rules = line.contains("robots.txt");
         let status = if status == 200 && is_rules { 404 } else { status };
+        let (kind, text) = match line.contains("sitemap.xml") {
+            true => ("application/xml", sitemap.clone()),
+            false => ("text/plain", text),
+        };
         let _ = write!(
             stream,
-            "HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}",
+            "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}",
             text.len()
         );
     }
@@ -175,7 +181,7 @@ fn a_source_that_is_away_is_told_and_awaited() {
     drop(listener);
     let pipeline = format!(
         r#"Pipeline(
-    corpora: {{ "site": Corpus(source: Web(urls: ["http://{address}/a.txt"], every_s: 0.1, delay_s: 0.0), chunk: Whole()) }},
+    corpora: {{ "site": Corpus(source: Web(sitemap: Some("http://{address}/sitemap.xml"), every_s: 0.1, delay_s: 0.0), chunk: Whole()) }},
     nodes: {{
         "turns": Stdin(),
         "query": LastTurn(input: "turns"),
