@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
 
 use super::Broker;
@@ -76,7 +77,11 @@ impl Broker for Postgres {
 
     fn answers(&mut self) -> anyhow::Result<Vec<(String, Value)>> {
         let read = self.client.query("SELECT key, record::text FROM answers ORDER BY delivered_at", &[]);
-        let rows = self.runtime.block_on(read)?;
+        let rows = match self.runtime.block_on(read) {
+            // The sink makes the table, and may have been killed before that.
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => return Ok(Vec::new()),
+            rows => rows?,
+        };
         rows.iter().map(|row| Ok((row.get(0), serde_json::from_str(row.get(1))?))).collect()
     }
 }
