@@ -223,7 +223,8 @@ pub struct Generation {
     /// What the model thought before it wrote the text; empty if it says nothing about that.
     #[serde(default)]
     pub thoughts: String,
-    /// Why the text may not be whole, if its server ended it for a reason of its own. Such a text is not cached.
+    /// Why the text may be wrong or cut: its server ended it for a reason of its own, or it may begin with a draft. A text
+    /// that its server ended is not cached.
     #[serde(default)]
     pub doubt: Option<String>,
 }

@@ -1,6 +1,8 @@
 //! Reads JSON with values that its grammar or its readers do not allow, as programs write it nevertheless: a text that was
 //! cut within an emoji (a lone surrogate), `NaN`, `1e400`, a control character in a text, a list within a thousand lists.
-//! Such a value costs itself, and not the record.
+//! Such a value costs itself, and not the record. Whole numbers of more than 64 bits are read as texts, which are exact.
+
+use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
 
@@ -8,7 +10,7 @@ use serde::de::DeserializeOwned;
 const DEEPEST: usize = 100;
 
 /// Reads JSON. What cannot be held is replaced: a number or a nested value by null, a part of a text by U+FFFD. Also
-/// returns the names of the fields that have changed.
+/// returns the names of the fields that have changed. A whole number of more than 64 bits is a text, and no change.
 ///
 /// ```
 /// use serde_json::{Map, Value};
@@ -25,19 +27,70 @@ const DEEPEST: usize = 100;
 ///
 /// The text is not JSON otherwise, or not a `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<String>), serde_json::Error> {
-    let error = match serde_json::from_str(text) {
+    let error = match exact(text) {
         Ok(value) => return Ok((value, Vec::new())),
         Err(error) => error,
     };
     match mended(text) {
-        Some((mended, changed)) => Ok((serde_json::from_str(&mended)?, changed)),
-        None => Err(error),
+        Some(mended) if !mended.changed.is_empty() => Ok((serde_json::from_str(&mended.out)?, mended.changed)),
+        _ => Err(error),
     }
 }
 
-/// The same JSON without what cannot be held, and the fields that have changed; `None` if nothing has.
-fn mended(text: &str) -> Option<(String, Vec<String>)> {
-    let mut mender = Mender { rest: text, out: String::with_capacity(text.len()), changed: Vec::new(), field: None };
+/// Reads JSON as it is, except that a whole number of more than 64 bits is a text.
+///
+/// ```
+/// use serde_json::{Value, json};
+/// use turnflow_engine::odd_json;
+///
+/// let text = r#"{"id": 123456789012345678901234567890, "n": 18446744073709551615}"#;
+/// let value: Value = odd_json::exact(text).unwrap();
+/// assert_eq!(value, json!({"id": "123456789012345678901234567890", "n": 18446744073709551615_u64}));
+/// ```
+///
+/// # Errors
+///
+/// The text is not JSON, or not a `T`.
+pub fn exact<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    let plain = || serde_json::from_str(text);
+    match widened(text) {
+        Cow::Borrowed(_) => plain(),
+        // A field of a `T` may be a number of any size.
+        Cow::Owned(widened) => serde_json::from_str(&widened).or_else(|_| plain()),
+    }
+}
+
+/// Whether a text is a whole number of more than 64 bits.
+pub fn is_wide(word: &str) -> bool {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    digits.len() >= WIDE
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && !digits.starts_with('0')
+        && word.parse::<i64>().is_err()
+        && word.parse::<u64>().is_err()
+}
+
+/// The least number of digits of a whole number of more than 64 bits.
+const WIDE: usize = 19;
+
+/// The same JSON with whole numbers of more than 64 bits as texts.
+fn widened(text: &str) -> Cow<'_, str> {
+    let mut digits = 0;
+    let has_many = text.bytes().any(|byte| {
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        digits == WIDE
+    });
+    let mended = has_many.then(|| mended(text)).flatten();
+    match mended.filter(|mended| mended.has_wide && mended.changed.is_empty()) {
+        Some(mended) => Cow::Owned(mended.out),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// The same JSON without what cannot be held; `None` if it is no JSON.
+fn mended(text: &str) -> Option<Mender<'_>> {
+    let (out, changed) = (String::with_capacity(text.len()), Vec::new());
+    let mut mender = Mender { rest: text, out, changed, field: None, has_wide: false };
     let mut depth = 0_usize;
     // Whether the next text in the outermost object is the name of a field.
     let mut is_name = false;
@@ -68,8 +121,7 @@ fn mended(text: &str) -> Option<(String, Vec<String>)> {
             _ => mender.word(),
         }
     }
-    let Mender { out, changed, .. } = mender;
-    (!changed.is_empty()).then_some((out, changed))
+    Some(mender)
 }
 
 struct Mender<'a> {
@@ -78,6 +130,8 @@ struct Mender<'a> {
     changed: Vec<String>,
     /// The field of the outermost object.
     field: Option<String>,
+    /// Whether whole numbers have become texts.
+    has_wide: bool,
 }
 
 impl Mender<'_> {
@@ -177,6 +231,11 @@ impl Mender<'_> {
         let unsigned = word.trim_start_matches(['-', '+']).to_ascii_lowercase();
         match is_infinite || ["nan", "inf", "infinity"].contains(&&*unsigned) {
             true => self.replace(word.len(), "null"),
+            false if is_wide(word) => {
+                self.out.extend(["\"", word, "\""]);
+                self.rest = &self.rest[word.len()..];
+                self.has_wide = true;
+            }
             false => self.take(word.len()),
         }
     }
@@ -224,6 +283,36 @@ mod tests {
             let line = format!("{{\"text\": \"x\", \"deep\": {deep}, \"b\": 1}}");
             let (row, told) = read::<Map<String, Value>>(&line).unwrap();
             assert_eq!((&row["text"], &row["b"], &*told), (&json!("x"), &json!(1), &["deep".to_owned()][..]));
+        }
+    }
+
+    #[test]
+    fn whole_numbers_of_any_size_are_exact() {
+        for (text, expected, changed) in [
+            ("18446744073709551616", json!("18446744073709551616"), 0),
+            ("-9223372036854775809", json!("-9223372036854775809"), 0),
+            ("[9223372036854775807, -9223372036854775808]", json!([i64::MAX, i64::MIN]), 0),
+            (
+                "{\"a\": [99999999999999999999], \"b\": \"99999999999999999999\"}",
+                json!({"a": ["99999999999999999999"], "b": "99999999999999999999"}),
+                0,
+            ),
+            ("{\"99999999999999999999\": 1e30}", json!({"99999999999999999999": 1e30}), 0),
+            ("{\"a\": 99999999999999999999, \"b\": NaN}", json!({"a": "99999999999999999999", "b": null}), 1),
+            ("0.30000000000000000000001", json!(0.3), 0),
+        ] {
+            let (value, told) = read::<Value>(text).unwrap();
+            assert_eq!((value, told.len()), (expected, changed), "{text}");
+        }
+        #[derive(serde::Deserialize)]
+        struct Of {
+            size: f64,
+        }
+        assert_eq!(exact::<Of>("{\"size\": 100000000000000000000}").unwrap().size, 1e20);
+        for wrong in
+            ["00000000000000000000", "99999999999999999999x", "[99999999999999999999", "-", "+99999999999999999999"]
+        {
+            assert!(read::<Value>(wrong).is_err() && exact::<Value>(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -374,11 +374,34 @@ pub struct CorpusProgress {
     pub missing: AtomicU64,
     /// Why they are missing.
     pub problem: Mutex<Option<String>>,
+    /// What the other processes of a cluster lacked at the last epoch. Only the first process knows it.
+    pub elsewhere: Mutex<Lacking>,
+}
+
+/// Contents that indexes lack because a model's server is away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    /// Their number.
+    pub missing: u64,
+    /// Why they are missing.
+    pub problem: Option<String>,
 }
 
 impl CorpusProgress {
     /// The value of a counter.
     pub fn get(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
+    }
+
+    /// What indexes lack because a model's server is away: in this process, and in a cluster's first process in all of
+    /// them.
+    pub fn lacking(&self) -> Lacking {
+        let (own, elsewhere) = (self.lacking_here(), self.elsewhere.lock().clone());
+        Lacking { missing: own.missing + elsewhere.missing, problem: own.problem.or(elsewhere.problem) }
+    }
+
+    /// What indexes of this process lack.
+    pub(crate) fn lacking_here(&self) -> Lacking {
+        Lacking { missing: Self::get(&self.missing), problem: self.problem.lock().clone() }
     }
 }

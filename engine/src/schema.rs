@@ -8,13 +8,14 @@ use serde::Deserialize;
 
 use crate::document::{Chunk, Readers};
 use crate::metadata::{FieldValue, Metadata, Numeric};
+use crate::odd_json;
 
 /// The type of a field. A list of such values is a value of the type, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum FieldType {
     /// Any text.
     Text,
-    /// A whole number.
+    /// A whole number. One of more than 64 bits is kept as a text.
     Integer,
     /// A number.
     Number,
@@ -33,6 +34,7 @@ impl FieldType {
             | (Self::Integer, FieldValue::Number(Numeric::Int(_) | Numeric::Large(_)))
             | (Self::Number, FieldValue::Number(_)) => true,
             (Self::Date, FieldValue::Text(text)) => is_date(text),
+            (Self::Integer | Self::Number, FieldValue::Text(text)) => odd_json::is_wide(text),
             _ => false,
         }
     }

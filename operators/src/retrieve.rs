@@ -60,9 +60,9 @@ pub(crate) trait Search: Send + Sync + 'static {
     type Reader: Send + Sync + 'static;
     /// Cost of a search for these texts in the units of [`Operator::weight`], without the texts themselves.
     fn weight(&self, reader: &Self::Reader, texts: &[Arc<str>]) -> usize;
-    /// Number of passages that the index lacks because a model is away.
-    fn missing(&self, _: &Self::Reader) -> usize {
-        0
+    /// Number of passages that the index lacks because a model is away; `None` if it needs no model.
+    fn missing(&self, _: &Self::Reader) -> Option<usize> {
+        None
     }
     /// The best of the permitted passages for each of the texts: one list per text, of at most `top` hits. Their scores
     /// are those that they have without a restriction. `permitted` is about the part of this process.
@@ -95,6 +95,7 @@ impl<S: Search> Operator for Retriever<S> {
             let others = corpus.other_parts(&self.key, self.filter.as_ref(), &call.turn);
             let index = Divided { reader: &reader, others: others.as_ref() };
             let missing = self.search.missing(&reader);
+            let missing = missing.map_or(0, |missing| missing + others.as_ref().map_or(0, OtherParts::missing));
             if missing > 0 {
                 call.warnings.add(format!("{} missing: the model is away", plural(missing)));
             }

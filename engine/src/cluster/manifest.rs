@@ -24,13 +24,15 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A corpus in a manifest.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Part {
+pub(super) struct Part {
     /// The version of its parts.
-    version: u64,
+    pub version: u64,
     /// Number of its documents, in all processes.
-    documents: usize,
+    pub documents: usize,
     /// Number of its passages, in all processes.
-    chunks: usize,
+    pub chunks: usize,
+    /// Number of contents that its indexes lack, in all processes.
+    pub missing: u64,
 }
 
 /// An epoch, as the first process describes it.
@@ -52,6 +54,8 @@ enum Note {
     Released { process: usize, epoch: u64 },
     /// A process has written its log of passages anew, with those that all of these versions of its part have.
     Renewed { process: usize, corpus: Arc<str>, versions: Vec<u64>, log: u64 },
+    /// A process has prepared contents of a corpus after their commit: its part has more than in the last epoch.
+    Found { corpus: Arc<str> },
 }
 
 /// The turns that may start.
@@ -121,8 +125,8 @@ impl Manifests {
             if let Some(others) = &view.others {
                 let version = others.version();
                 self.parts.keep(name, version, Arc::new(view.own_part()));
-                let (documents, chunks) = (view.documents, view.chunks);
-                corpora.insert(name.clone(), Part { version, documents, chunks });
+                let (documents, chunks, missing) = (view.documents, view.chunks, view.missing);
+                corpora.insert(name.clone(), Part { version, documents, chunks, missing });
             }
         }
         {
@@ -207,6 +211,7 @@ impl Manifests {
                 let this = self.clone();
                 drop(tokio::task::spawn_blocking(move || this.note_logs_now()));
             }
+            Note::Found { corpus } => self.parts.publish_again(&corpus),
             Note::Published(_) | Note::Begin(_) => return Err("process 0 publishes the epochs".to_owned()),
         }
         Ok(Bytes::default())
@@ -218,6 +223,13 @@ impl Manifests {
 pub(super) fn tell_renewed(peers: &Peers, corpus: &Arc<str>, versions: Vec<u64>, log: u64) {
     let note = Note::Renewed { process: peers.shape.process, corpus: corpus.clone(), versions, log };
     if let Ok(note) = encode(&note) {
+        peers.tell_first(Topic::Epochs, note);
+    }
+}
+
+/// Tells the first process that this process has more of a corpus than in the last epoch.
+pub(super) fn tell_found(peers: &Peers, corpus: &Arc<str>) {
+    if let Ok(note) = encode(&Note::Found { corpus: corpus.clone() }) {
         peers.tell_first(Topic::Epochs, note);
     }
 }
@@ -258,7 +270,7 @@ impl FollowedEpochs {
         match decode(note)? {
             Note::Published(manifest) => self.adopt(manifest)?,
             Note::Begin(beginning) => (self.begin)(beginning),
-            Note::Released { .. } | Note::Renewed { .. } => {
+            Note::Released { .. } | Note::Renewed { .. } | Note::Found { .. } => {
                 return Err("only process 0 keeps epochs for others".to_owned());
             }
         }
@@ -275,7 +287,8 @@ impl FollowedEpochs {
         let lease = Lease { peers: peers.clone(), epoch };
         let aliases = (self.aliases_of)(plan).ok_or_else(|| format!("it has no plan {plan}"))?;
         let mut views = BTreeMap::new();
-        for (name, Part { version, documents, chunks }) in corpora {
+        for (name, part) in corpora {
+            let version = part.version;
             let same = before.corpora.get(&name);
             let same = same.filter(|view| view.others.as_ref().is_some_and(|others| others.version() == version));
             let view = match same {
@@ -284,9 +297,13 @@ impl FollowedEpochs {
                     let own = self.parts.version(&name, version);
                     let own = own.ok_or_else(|| format!("it has no version {version} of the corpus `{name}`"))?;
                     let mut view = CorpusSnapshot::clone(&own);
-                    let (documents, chunks) =
-                        (documents.saturating_sub(view.documents), chunks.saturating_sub(view.chunks));
-                    view.add(OtherShards::following(peers.clone(), name.clone(), version, documents, chunks));
+                    let others = Part {
+                        version,
+                        documents: part.documents.saturating_sub(view.documents),
+                        chunks: part.chunks.saturating_sub(view.chunks),
+                        missing: part.missing.saturating_sub(view.missing),
+                    };
+                    view.add(OtherShards::following(peers.clone(), name.clone(), others));
                     Arc::new(view)
                 }
             };

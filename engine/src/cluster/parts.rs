@@ -11,13 +11,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::manifest::Manifests;
+use super::manifest::{Manifests, Part};
 use super::peers::Peers;
 use super::served::ServedParts;
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{ComponentError, IndexError, OperatorError};
 use crate::filter::{Condition, Filter};
-use crate::publish::Epochs;
+use crate::publish::{Epochs, Lacking};
 use crate::record::Turn;
 
 /// Which passages a turn may find, for a process that does not know the turn.
@@ -64,7 +64,7 @@ pub(super) enum Request {
 }
 
 /// A part that is prepared for an epoch.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Prepared {
     /// Number of its documents.
     pub documents: usize,
@@ -74,6 +74,8 @@ pub(crate) struct Prepared {
     pub changed: bool,
     /// The version of the log that has its passages.
     pub log: Option<u64>,
+    /// What its indexes lack.
+    pub lacking: Lacking,
 }
 
 /// Has the other processes prepare their parts of a corpus. Used by the first process.
@@ -163,13 +165,15 @@ impl Lead {
     ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
         let (peers, corpus, own) = (self.peers.clone(), self.corpus.clone(), Some(self.manifests.parts().clone()));
         async move {
-            let (documents, chunks, kept, logs) = (0, 0, Mutex::default(), Vec::new());
-            let mut others = OtherShards { peers, corpus, version, own, documents, chunks, kept, logs };
+            let (documents, chunks, kept, logs, lacking) = (0, 0, Mutex::default(), Vec::new(), Lacking::default());
+            let mut others = OtherShards { peers, corpus, version, own, documents, chunks, lacking, kept, logs };
             let mut any_changed = false;
             for prepared in others.peers.ask_each(Topic::Parts, requests).await.map_err(failed)? {
-                let Prepared { documents, chunks, changed, log } = decode(&prepared).map_err(failed)?;
+                let Prepared { documents, chunks, changed, log, lacking } = decode(&prepared).map_err(failed)?;
                 others.documents += documents;
                 others.chunks += chunks;
+                others.lacking.missing += lacking.missing;
+                others.lacking.problem = others.lacking.problem.take().or(lacking.problem);
                 others.logs.push(log);
                 any_changed |= changed;
             }
@@ -196,6 +200,8 @@ pub(crate) struct OtherShards {
     pub documents: usize,
     /// Number of their passages.
     pub chunks: usize,
+    /// What their indexes lack.
+    pub lacking: Lacking,
     /// What operators keep with them, by index and key.
     kept: Mutex<Kept>,
     /// The versions of their logs of passages.
@@ -204,8 +210,10 @@ pub(crate) struct OtherShards {
 
 impl OtherShards {
     /// For another process than the first, which keeps the version meanwhile.
-    pub fn following(peers: Arc<Peers>, corpus: Arc<str>, version: u64, documents: usize, chunks: usize) -> Self {
-        Self { peers, corpus, version, own: None, documents, chunks, kept: Mutex::default(), logs: Vec::new() }
+    pub(super) fn following(peers: Arc<Peers>, corpus: Arc<str>, part: Part) -> Self {
+        let Part { version, documents, chunks, missing } = part;
+        let (own, lacking) = (None, Lacking { missing, problem: None });
+        Self { peers, corpus, version, own, documents, chunks, lacking, kept: Mutex::default(), logs: Vec::new() }
     }
 
     /// The versions of the logs of passages that have these parts, in the order of the processes.
@@ -241,6 +249,11 @@ pub struct OtherParts {
 }
 
 impl OtherParts {
+    /// Number of contents that indexes of the corpus lack there, because a model's server is away.
+    pub fn missing(&self) -> usize {
+        self.shards.lacking.missing as usize
+    }
+
     /// What an operator keeps with the index for the epoch, under a key. `make` makes it the first time.
     pub fn kept<T: Send + Sync + 'static>(&self, key: &'static str, make: impl FnOnce() -> T) -> Arc<T> {
         let mut kept = self.shards.kept.lock();

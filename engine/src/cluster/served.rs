@@ -15,7 +15,7 @@ use super::peers::Peers;
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{ComponentError, CorpusSnapshot, Elsewhere, IndexDefinition, OperatorError, Prepare};
 use crate::compute::apart_within;
-use crate::corpus::{AddedIndex, CorpusIndexes, Preparations, Restore, RestoredPart};
+use crate::corpus::{AddedIndex, Again, CorpusIndexes, Preparations, Restore, RestoredPart};
 use crate::state::PASSAGE_LOG;
 use crate::wake::WakeSlot;
 
@@ -113,6 +113,8 @@ struct ServedCorpus {
     targets: Arc<Targets>,
     definitions: Arc<ByKey>,
     preparations: Preparations,
+    /// Publishes it again.
+    again: Again,
     /// What a reload switches to.
     coming: Option<ComingPart>,
     /// What serves the stored passages.
@@ -166,12 +168,13 @@ impl ServedParts {
         targets: Arc<Targets>,
         definitions: Arc<ByKey>,
         preparations: Preparations,
+        again: Again,
     ) {
         for (index, preparation) in &*preparations.read() {
             ask_elsewhere(peers, corpus, index, preparation);
         }
         let _ = self.peers.set(Arc::downgrade(peers));
-        let served = ServedCorpus { targets, definitions, preparations, coming: None, stored: None };
+        let served = ServedCorpus { targets, definitions, preparations, again, coming: None, stored: None };
         self.corpora.lock().insert(corpus.clone(), served);
     }
 
@@ -187,6 +190,19 @@ impl ServedParts {
         if let Some(peers) = self.peers.get().and_then(Weak::upgrade) {
             manifest::tell_renewed(&peers, corpus, versions.to_vec(), log);
         }
+    }
+
+    /// Tells the first process that this one has more of a corpus than in the last epoch.
+    pub fn found(&self, corpus: &Arc<str>) {
+        if let Some(peers) = self.peers.get().and_then(Weak::upgrade) {
+            manifest::tell_found(&peers, corpus);
+        }
+    }
+
+    /// Publishes a corpus again, because another process has more of it.
+    pub fn publish_again(&self, corpus: &Arc<str>) {
+        let again = self.corpora.lock().get(corpus).map(|served| served.again.clone());
+        again.into_iter().for_each(|again| again());
     }
 
     /// Takes what a reload will switch a corpus to.
@@ -297,7 +313,8 @@ impl ServedParts {
         let (published, told) = oneshot::channel();
         let view = indexes.switch(feed, filled, told, Some(version)).await.map_err(|error| error.to_string())?;
         let log = view.versions.get(PASSAGE_LOG).copied();
-        let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true, log };
+        let lacking = indexes.progress().lacking_here();
+        let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true, log, lacking };
         let mut switched = self.switched.lock();
         if switched.1 != undone {
             return Err("the reload is undone".to_owned());

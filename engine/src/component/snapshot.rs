@@ -17,6 +17,8 @@ pub struct CorpusSnapshot {
     pub documents: usize,
     /// Number of chunks.
     pub chunks: usize,
+    /// Number of contents that indexes lack because a model's server is away.
+    pub missing: u64,
     /// The readers by index key; each of the type that its operators expect.
     pub indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>,
     /// The version of each index on disk, by index key.
@@ -32,6 +34,7 @@ impl CorpusSnapshot {
     pub(crate) fn add(&mut self, others: OtherShards) {
         self.documents += others.documents;
         self.chunks += others.chunks;
+        self.missing += others.lacking.missing;
         let logs = (1..).zip(others.logs());
         self.versions.extend(logs.filter_map(|(process, log)| Some((passage_log_of(process), (*log)?))));
         self.others = Some(Arc::new(others));
@@ -39,8 +42,10 @@ impl CorpusSnapshot {
 
     /// The part that this process has, alone.
     pub(crate) fn own_part(&self) -> Self {
-        let (documents, chunks) = self.others.as_ref().map_or((0, 0), |others| (others.documents, others.chunks));
-        Self { documents: self.documents - documents, chunks: self.chunks - chunks, others: None, ..self.clone() }
+        let (documents, chunks, missing) =
+            self.others.as_ref().map_or((0, 0, 0), |others| (others.documents, others.chunks, others.lacking.missing));
+        let (documents, chunks) = (self.documents - documents, self.chunks - chunks);
+        Self { documents, chunks, missing: self.missing - missing, others: None, ..self.clone() }
     }
 
     /// The same with these indexes only.

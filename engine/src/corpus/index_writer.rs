@@ -92,6 +92,8 @@ pub(super) enum Job {
     Keep(BTreeSet<String>),
     /// Publish the passages of contents that were prepared after their commit.
     Found,
+    /// Publish what another process of a cluster has found.
+    Again,
     /// Store prepared data that is not published.
     Save,
     /// Maintain an index.
@@ -296,11 +298,13 @@ impl IndexWriter {
             }
             Job::Found => {
                 self.whole = true;
-                // Before the first changes there is nothing to publish, and they will have it.
-                if committed(&self.commits, self.active).is_some() && !matches!(self.parts, Parts::Served(_)) {
-                    self.try_again().await;
+                match &self.parts {
+                    // It decides what an epoch has.
+                    Parts::Served(parts) => parts.found(&self.corpus),
+                    Parts::Whole | Parts::Leading(_) => self.publish_again().await,
                 }
             }
+            Job::Again => self.publish_again().await,
             Job::Save => self.save().await,
             Job::Maintain(upkeep) => self.maintain(upkeep, others_wait).await,
         }
@@ -363,7 +367,8 @@ impl IndexWriter {
             // The others are released.
             self.kept_as.retain(|version| served.version(&self.corpus, *version).is_some());
         }
-        (Prepared { documents, chunks, changed, log }, current.epoch)
+        let lacking = self.preparing.progress.lacking_here();
+        (Prepared { documents, chunks, changed, log, lacking }, current.epoch)
     }
 
     async fn changes(&mut self, report: Report, changes: Changes, commits: u64) {
@@ -408,12 +413,13 @@ fn note(epochs: &Epochs, corpus: &Arc<str>, slot: &Slot) {
 
 fn view<'a>(
     chunks: &Chunks,
+    missing: u64,
     passages: Arc<Passages>,
     slots: impl Iterator<Item = &'a Slot>,
     log: Option<&PassageLog>,
 ) -> CorpusSnapshot {
     let (documents, chunks) = chunks.counts();
-    let mut view = CorpusSnapshot { documents, chunks, passages, ..CorpusSnapshot::default() };
+    let mut view = CorpusSnapshot { documents, chunks, missing, passages, ..CorpusSnapshot::default() };
     for slot in slots {
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));

@@ -98,6 +98,9 @@ pub(crate) enum Parts {
     Served(Arc<ServedParts>),
 }
 
+/// Publishes a corpus again.
+pub(crate) type Again = Arc<dyn Fn() + Send + Sync>;
+
 /// A handle to the indexes of a corpus and to the task that owns them.
 #[derive(Clone)]
 pub struct CorpusIndexes {
@@ -142,6 +145,12 @@ impl CorpusIndexes {
     /// The corpus, and a flag that is set when its indexes are closed.
     pub fn ended(&self) -> (Arc<str>, Arc<AtomicBool>) {
         (self.preparing.corpus.clone(), self.ended.clone())
+    }
+
+    /// Publishes again what another process of a cluster has added to its part. It does not keep the task alive.
+    pub(crate) fn again(&self) -> Again {
+        let jobs = self.jobs.downgrade();
+        Arc::new(move || drop(jobs.upgrade().map(|jobs| jobs.send(Job::Again))))
     }
 
     /// Returns when all earlier jobs are done.

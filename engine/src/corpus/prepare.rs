@@ -171,8 +171,6 @@ pub struct Preparing {
     pub(super) waiting: Arc<Waiting>,
     /// The jobs of the index writer.
     pub(super) jobs: Arc<OnceLock<mpsc::WeakUnboundedSender<Job>>>,
-    /// Whether a commit waits until a server is back, instead of being published without the contents.
-    pub(super) holds_commits: bool,
 }
 
 impl Preparing {
@@ -186,14 +184,7 @@ impl Preparing {
             room: Arc::new(Semaphore::new(CONTENTS)),
             waiting: Arc::default(),
             jobs: Arc::default(),
-            holds_commits: false,
         }
-    }
-
-    /// The same for a process of a cluster that does not publish: its commits wait until a server is back, because
-    /// nothing else would publish what it adds later.
-    pub fn holding_commits(self, holds_commits: bool) -> Self {
-        Self { holds_commits, ..self }
     }
 
     /// Prepares the contents, one part after another.
@@ -223,20 +214,13 @@ impl Preparing {
     }
 
     async fn part(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
-        let (mut delay, mut attempt) = (RETRY.0, 0);
-        while attempt < PREPARE_ATTEMPTS {
-            attempt += 1;
+        let mut delay = RETRY.0;
+        for attempt in 1..=PREPARE_ATTEMPTS {
             match self.attempt(preparation, part).await {
                 Ok(()) => break,
                 Err(error) if error.is_outage() => {
-                    if !self.holds_commits {
-                        self.set_aside(preparation, part, &error);
-                        break;
-                    }
-                    tracing::warn!(corpus = %self.corpus, %error, "cannot prepare contents; the commit waits");
-                    tokio::time::sleep(delay).await;
-                    delay = (delay * 2).min(RETRY.1);
-                    attempt -= 1;
+                    self.set_aside(preparation, part, &error);
+                    break;
                 }
                 Err(error) if attempt < PREPARE_ATTEMPTS => {
                     tracing::warn!(corpus = %self.corpus, %error, attempt, "cannot prepare contents; will retry");
@@ -254,15 +238,8 @@ impl Preparing {
     pub(super) async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
         for content in part {
             let alone = std::slice::from_ref(content);
-            let mut delay = RETRY.0;
-            let mut tried = self.attempt(preparation, alone).await;
-            // An outage is no fault of the content.
-            while self.holds_commits && tried.as_ref().is_err_and(IndexError::is_outage) {
-                tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(RETRY.1);
-                tried = self.attempt(preparation, alone).await;
-            }
-            if let Err(error) = tried {
+            if let Err(error) = self.attempt(preparation, alone).await {
+                // An outage is no fault of the content.
                 if error.is_outage() {
                     self.set_aside(preparation, alone, &error);
                     continue;

@@ -7,12 +7,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::thoughts::{self, Splitter};
+use super::thoughts::{self, Reply, Splitter};
 use super::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
 use crate::inference::InferenceError;
 
 /// Bytes of a stream that are held back while it is not known whether the model's thoughts have an opening tag.
 const HELD: usize = 4096;
+
+/// A doubt about a text that was sent before the second closing tag came.
+const DRAFTS: &str =
+    "its thoughts are closed twice, so the text may begin with a draft; later replies are not streamed";
 
 /// A generator whose texts are free of thoughts. A reply without a text is an error, which says why.
 pub struct Spoken {
@@ -29,6 +33,8 @@ enum Habit {
     Marked = 1,
     /// With thoughts that have no opening tag.
     Unmarked = 2,
+    /// With thoughts that are closed twice: only the whole reply tells what is text.
+    Drafts = 3,
 }
 
 impl Spoken {
@@ -53,11 +59,11 @@ fn held(habit: u8) -> usize {
 }
 
 /// The text of a generation, without its thoughts.
-fn spoken(generation: Generation, most: usize, habit: &AtomicU8) -> Result<Generation, InferenceError> {
-    let reply = thoughts::split(&generation.text);
-    match reply.lacks_opening {
-        true => habit.store(Habit::Unmarked as u8, Ordering::Relaxed),
-        false => _ = habit.compare_exchange(0, Habit::Marked as u8, Ordering::Relaxed, Ordering::Relaxed),
+fn spoken(generation: Generation, reply: Reply, most: usize, habit: &AtomicU8) -> Result<Generation, InferenceError> {
+    match (reply.closes_again, reply.lacks_opening) {
+        (true, _) => habit.store(Habit::Drafts as u8, Ordering::Relaxed),
+        (false, true) => _ = habit.fetch_max(Habit::Unmarked as u8, Ordering::Relaxed),
+        (false, false) => _ = habit.fetch_max(Habit::Marked as u8, Ordering::Relaxed),
     }
     let thoughts = [generation.thoughts.as_str(), &reply.thoughts].concat();
     if !reply.text.trim().is_empty() {
@@ -85,8 +91,12 @@ impl Generator for Spoken {
     ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let (inner, habit, most) = (self.inner.clone(), self.habit.clone(), sampling.max_tokens);
         async move {
-            if !stream.is_wanted() {
-                return spoken(inner.generate_streamed(prompt, sampling, stream).await?, most, &habit);
+            if !stream.is_wanted() || habit.load(Ordering::Relaxed) == Habit::Drafts as u8 {
+                let generation = inner.generate_streamed(prompt, sampling, TextStream::default()).await?;
+                let reply = thoughts::split(&generation.text);
+                let generation = spoken(generation, reply, most, &habit)?;
+                stream.send(&generation.text);
+                return Ok(generation);
             }
             let begin = {
                 let habit = habit.clone();
@@ -109,7 +119,11 @@ impl Generator for Spoken {
             let generation = inner.generate_streamed(prompt, sampling, pieces).await?;
             let rest = splitter.lock().end();
             stream.send(&rest);
-            spoken(generation, most, &habit)
+            // The text is what was sent.
+            let reply = thoughts::split_streamed(&generation.text);
+            let drafts = reply.closes_again.then(|| DRAFTS.to_owned());
+            let generation = spoken(generation, reply, most, &habit)?;
+            Ok(Generation { doubt: generation.doubt.or(drafts), ..generation })
         }
         .boxed()
     }
@@ -180,6 +194,21 @@ mod tests {
         assert_eq!(say(&plain).1, ["At ", "ten."]);
         let (generation, pieces) = say(&model(&["<th", "ink>hm</think>", "At ", "ten."], Finish::Stop));
         assert_eq!((pieces, generation.unwrap().thoughts.as_str()), (vec!["At ".into(), "ten.".to_owned()], "hm"));
+    }
+
+    #[test]
+    fn a_draft_between_two_closing_tags_is_no_text() {
+        let twice = model(&["<think>a</think>", "A draft", ".</think>", "At ten."], Finish::Stop);
+        let sampling = Sampling { max_tokens: 7, ..Sampling::default() };
+        let whole = || futures::executor::block_on(twice.generate(Prompt::default(), sampling.clone())).unwrap();
+        // What was sent cannot be taken back, but the next reply is held back.
+        let (generation, pieces) = say(&twice);
+        let generation = generation.unwrap();
+        assert_eq!((generation.text.as_str(), pieces.concat()), ("A draft.</think>At ten.", generation.text.clone()));
+        assert!(generation.doubt.is_some());
+        let (generation, pieces) = say(&twice);
+        assert_eq!((generation.unwrap().text.as_str(), pieces), ("At ten.", vec!["At ten.".to_owned()]));
+        assert_eq!((whole().text.as_str(), whole().thoughts.as_str(), whole().doubt), ("At ten.", "aA draft.", None));
     }
 
     #[test]

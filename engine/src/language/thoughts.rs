@@ -1,8 +1,9 @@
 //! Separates the thoughts of a reasoning model from its reply.
 //!
 //! Servers without a reasoning parser send thoughts within the text: between tags at its start, or
-//! without the opening tag if the model's chat template has written it already. A tag within a
-//! sentence or within code is text.
+//! without the opening tag if the model's chat template has written it already. Some replies close
+//! their thoughts twice, with a draft between the two tags. A tag within a sentence or within code is
+//! text.
 
 /// Tags before and after thoughts, in lower case.
 const TAGS: &[(&str, &str)] = &[
@@ -40,14 +41,33 @@ pub struct Reply {
     pub thoughts: String,
     /// Whether the thoughts have no opening tag.
     pub lacks_opening: bool,
+    /// Whether the thoughts have further closing tags.
+    pub closes_again: bool,
 }
 
 /// Separates the thoughts from a whole reply. Thoughts that do not end leave no text.
 pub fn split(reply: &str) -> Reply {
+    let Reply { mut text, mut thoughts, lacks_opening, closes_again } = split_streamed(reply);
+    while closes_again && let Some((at, length)) = second_closing(&text) {
+        let rest = text[at + length..].trim_start();
+        if rest.is_empty() {
+            // The tag follows the text.
+            text.truncate(at);
+            break;
+        }
+        thoughts.push_str(&text[..at]);
+        text = rest.to_owned();
+    }
+    Reply { text, thoughts, lacks_opening, closes_again }
+}
+
+/// The same as a [`Splitter`] does it, which has sent a draft before it sees that a closing tag follows.
+pub fn split_streamed(reply: &str) -> Reply {
     let mut splitter = Splitter::new(usize::MAX);
     let mut text = splitter.push(reply);
     text.push_str(&splitter.end());
-    Reply { text, thoughts: splitter.thoughts, lacks_opening: splitter.lacks_opening }
+    let closes_again = splitter.has_thought && second_closing(&text).is_some();
+    Reply { text, thoughts: splitter.thoughts, lacks_opening: splitter.lacks_opening, closes_again }
 }
 
 /// Separates thoughts from a text that arrives in pieces.
@@ -276,6 +296,18 @@ fn lone_closing(text: &str) -> Option<(usize, usize)> {
     closings.min()
 }
 
+/// A closing tag that ends a draft: [`lone_closing`], if it follows the draft at once or ends a line. Any other is part of
+/// a sentence.
+fn second_closing(text: &str) -> Option<(usize, usize)> {
+    lone_closing(text).filter(|(at, length)| {
+        let (before, after) = (&text[..*at], &text[at + length..]);
+        let is_apart = before.ends_with(char::is_whitespace) && !before.ends_with('\n');
+        let ends_line =
+            after.trim_start_matches([' ', '\t']).chars().next().is_none_or(|next| next == '\n' || next == '\r');
+        !is_apart && !before.ends_with(['"', '\'', '“', '«', '(']) || ends_line
+    })
+}
+
 /// Whether a text ends within code: in a fenced block, or behind an odd number of backticks in its line.
 fn is_in_code(before: &str) -> bool {
     let (lines, line) = before.rsplit_once('\n').unwrap_or(("", before));
@@ -324,7 +356,13 @@ mod tests {
         ),
         ("<thought>hm</thought>At ten.<|end|>", "At ten.<|end|>", "hm"),
         ("One.\n<think>\nhm\n</think>\nTwo.", "One.\nTwo.", "hm"),
+        ("<think>a</think>draft</think>At ten.", "At ten.", "adraft"),
+        ("<think>a</think>\nA draft.\n</think>\n\nAt ten.", "At ten.", "aA draft."),
+        ("a</think>b </think>\nc</think>At ten.", "At ten.", "ab c"),
+        ("<think>a</think>At ten.\n</think>\n", "At ten.\n", "a"),
         // What is said about tags is text.
+        ("<think>a</think>Close it with </think>. Done.", "Close it with </think>. Done.", "a"),
+        ("<think>a</think>Write \"</think>\" and `</think>`.", "Write \"</think>\" and `</think>`.", "a"),
         ("Put it into <think> and </think>. Done.", "Put it into <think> and </think>. Done.", ""),
         ("Put it between `<think>` and `</think>` tags.", "Put it between `<think>` and `</think>` tags.", ""),
         ("```\n<think>\nx\n</think>\n```\nDone.", "```\n<think>\nx\n</think>\n```\nDone.", ""),
@@ -345,7 +383,7 @@ mod tests {
     #[test]
     fn pieces_of_any_size_give_the_same_text() {
         for (reply, ..) in REPLIES {
-            let whole = split(reply);
+            let whole = split_streamed(reply);
             for size in 1..8 {
                 let mut splitter = Splitter::new(usize::MAX);
                 let letters: Vec<char> = reply.chars().collect();

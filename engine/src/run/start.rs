@@ -227,8 +227,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
         let number = context.feed_number();
-        let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files())
-            .holding_commits(!options.shape().is_first());
+        let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
         let (epochs, parts) = (context.published.clone(), context.parts_of(&planned.name));
         let (log, passages) = passages.map(StoredPassages::wait).unwrap_or_default();
         let passages =
@@ -239,7 +238,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
         if let Some(peers) = &context.peers {
             let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
             let definitions = Arc::new(definitions[&planned.name].clone());
-            context.parts.add(peers, &planned.name, targets, definitions, preparations);
+            context.parts.add(peers, &planned.name, targets, definitions, preparations, indexes.again());
         }
         match restore {
             // When the first process says so.

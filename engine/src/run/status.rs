@@ -135,8 +135,8 @@ impl Engine {
     /// The corpora of which indexes lack passages because a model's server is away, each with their number and the reason.
     pub fn missing(&self) -> Vec<(Arc<str>, u64, String)> {
         let missing = self.corpora().into_iter().map(|(name, progress, _)| {
-            let reason = progress.problem.lock().clone().unwrap_or_default();
-            (name, CorpusProgress::get(&progress.missing), reason)
+            let lacking = progress.lacking();
+            (name, lacking.missing, lacking.problem.unwrap_or_default())
         });
         missing.filter(|(_, missing, _)| *missing > 0).collect()
     }
@@ -182,6 +182,7 @@ impl Engine {
             let (documents, passages) =
                 own.corpora.get(&name).map_or((0, 0), |corpus| (corpus.documents, corpus.chunks));
             let get = CorpusProgress::get;
+            let lacking = progress.lacking();
             let preparing = get(&progress.prepare).saturating_sub(get(&progress.prepared));
             CorpusStatus {
                 state,
@@ -193,8 +194,8 @@ impl Engine {
                 embedded: get(&progress.embedded),
                 publications: get(&progress.publications),
                 failures: get(&progress.failures),
-                missing: get(&progress.missing),
-                missing_because: progress.problem.lock().clone(),
+                missing: lacking.missing,
+                missing_because: lacking.problem,
                 away_because: self.metrics().away(&name).map(|absence| absence.reason),
                 name,
             }

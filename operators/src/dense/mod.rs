@@ -245,8 +245,8 @@ impl Search for Dense {
     type Reader = DenseReader;
 
     /// A long scan runs elsewhere, together with others.
-    fn missing(&self, reader: &Self::Reader) -> usize {
-        reader.missing
+    fn missing(&self, reader: &Self::Reader) -> Option<usize> {
+        Some(reader.missing)
     }
 
     fn weight(&self, _: &DenseReader, _: &[Arc<str>]) -> usize {

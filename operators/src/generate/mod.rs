@@ -204,7 +204,7 @@ impl Operator for Generate {
             }
             if let Some(doubt) = &generation.doubt {
                 checks.insert("finish".into(), json!("unknown"));
-                call.warnings.add(format!("the answer may not be whole: {doubt}"));
+                call.warnings.add(format!("the answer may be wrong or cut: {doubt}"));
             }
             // The model did not see the passages that did not fit.
             hits.truncate(hits.len().saturating_sub(generation.left_out));

@@ -90,8 +90,8 @@ impl Search for Sparse {
     type Reader = SparseReader;
 
     /// A long search runs elsewhere, together with others.
-    fn missing(&self, reader: &Self::Reader) -> usize {
-        reader.missing
+    fn missing(&self, reader: &Self::Reader) -> Option<usize> {
+        Some(reader.missing)
     }
 
     fn weight(&self, _: &SparseReader, _: &[Arc<str>]) -> usize {

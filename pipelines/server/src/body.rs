@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
+use turnflow_engine::odd_json;
 
 use crate::app::App;
 use crate::config::LimitsConfig;
@@ -280,7 +281,7 @@ impl Content {
             self.of_json()?;
             let mut values = Vec::new();
             for (at, line) in self.text()?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-                let value = serde_json::from_str(line);
+                let value = odd_json::exact(line);
                 values.push(value.map_err(|error| ApiError::bad(format!("line {}: {error}", at + 1)))?);
                 if values.len() > most {
                     break;
@@ -345,7 +346,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.is_empty() {
         return Err(ApiError::bad("the body is empty, but this route expects JSON"));
     }
-    serde_json::from_slice(bytes).map_err(|error| ApiError::bad(format!("invalid body for this route: {error}")))
+    let parsed = match std::str::from_utf8(bytes) {
+        Ok(text) => odd_json::exact(text),
+        // It says where.
+        Err(_) => serde_json::from_slice(bytes),
+    };
+    parsed.map_err(|error| ApiError::bad(format!("invalid body for this route: {error}")))
 }
 
 /// The parameters of a request's query.

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json_, json};
 use turnflow_engine::ask::{AskRequest, Event};
 use turnflow_engine::filter::Filter;
+use turnflow_engine::odd_json;
 use turnflow_engine::record::{Hit, HitRecord, Hits, Utterance, Value};
 use utoipa::{IntoParams, ToSchema};
 
@@ -138,7 +139,7 @@ fn checked(json: Json_, outline: &Outline, node: &str, collection: Option<&str>)
     let wrong = |problem: String| ApiError::bad(problem).param("filter").code("bad_filter");
     let json = match json {
         Json_::String(text) => {
-            serde_json::from_str(&text).map_err(|error| wrong(format!("`filter` is not JSON: {error}")))?
+            odd_json::exact(&text).map_err(|error| wrong(format!("`filter` is not JSON: {error}")))?
         }
         json => json,
     };

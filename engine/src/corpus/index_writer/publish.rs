@@ -46,11 +46,23 @@ impl IndexWriter {
         self.retry = Some(Retry { report, delay, at });
     }
 
+    /// Publishes what was added after its commit.
+    pub(super) async fn publish_again(&mut self) {
+        // Before the first changes there is nothing to publish, and they will have it.
+        if committed(&self.commits, self.active).is_some() {
+            self.try_again().await;
+        }
+    }
+
     pub(super) async fn try_again(&mut self) {
+        let has_failed = self.retry.is_some();
         let (report, delay) = self.retry.take().map_or((None, RETRY.0), |retry| (retry.report, retry.delay));
         match self.publish(Delta::default()).await {
             Ok(epoch) => {
-                tracing::warn!(corpus = %self.corpus, epoch, "published after earlier failures");
+                match has_failed {
+                    true => tracing::warn!(corpus = %self.corpus, epoch, "published after earlier failures"),
+                    false => tracing::debug!(corpus = %self.corpus, epoch, "published what was missing"),
+                }
                 report.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
             }
             Err(error) => self.failed(report, (delay * 2).min(RETRY.1), &error),
@@ -116,10 +128,12 @@ impl IndexWriter {
                 self.log_failed = Some(Instant::now());
             }
         }
-        let mut next = view(chunks, passages.clone(), self.slots.iter(), self.log.as_ref());
+        let missing = self.preparing.progress.lacking_here().missing;
+        let mut next = view(chunks, missing, passages.clone(), self.slots.iter(), self.log.as_ref());
         if let Some(others) = others {
             let prepared = others.await.unwrap_or_else(|_| Err(IndexError::Feed));
             let (others, others_changed) = prepared?;
+            self.preparing.progress.elsewhere.lock().clone_from(&others.lacking);
             if !changed && !others_changed {
                 // The current epoch has the same passages.
                 self.whole = false;

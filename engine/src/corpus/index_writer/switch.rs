@@ -118,9 +118,12 @@ impl IndexWriter {
         let is_replaced = !nothing || target != self.active;
         self.log.iter_mut().filter(|_| is_replaced).for_each(PassageLog::drop_file);
         let log = self.log.as_ref();
-        let mut next = view(chunks, passages, self.slots.iter().chain(&*joining), log);
+        let missing = self.preparing.progress.lacking_here().missing;
+        let mut next = view(chunks, missing, passages, self.slots.iter().chain(&*joining), log);
         if let Some(others) = others {
-            next.add(others?.0);
+            let (others, _) = others?;
+            self.preparing.progress.elsewhere.lock().clone_from(&others.lacking);
+            next.add(others);
         }
         Ok(next)
     }

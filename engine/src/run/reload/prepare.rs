@@ -192,8 +192,7 @@ impl Reload<'_> {
                 None => {
                     self.context.published.admit(&planned.name, true);
                     let (dead, files) = (self.context.dead.clone(), self.context.files());
-                    let holds_commits = !self.context.options.shape().is_first();
-                    let preparing = Preparing::new(planned.name.clone(), dead, files).holding_commits(holds_commits);
+                    let preparing = Preparing::new(planned.name.clone(), dead, files);
                     let epochs = self.context.published.clone();
                     let opened = std::mem::take(&mut opened);
                     let parts = self.context.parts_of(&planned.name);
@@ -210,7 +209,8 @@ impl Reload<'_> {
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
                 if let Some(peers) = self.context.peers.as_ref().filter(|_| fresh) {
                     let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
-                    self.context.parts.add(peers, &planned.name, targets, Arc::new(wanted.clone()), preparations);
+                    let (definitions, again) = (Arc::new(wanted.clone()), coming.indexes.again());
+                    self.context.parts.add(peers, &planned.name, targets, definitions, preparations, again);
                 }
                 coming.feed = Some(feed);
             }

@@ -1,7 +1,7 @@
 //! Components that panic on certain texts.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::component::*;
 use crate::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped, TurnOutput, TurnSource};
-use crate::document::{Chunk, Content, Document, Markup};
+use crate::document::{Chunk, Content, ContentHash, Document, Markup};
 use crate::inference::{InferenceError, Tokenize};
 use crate::record::{PortType, Value};
 use crate::spec::from_tree;
@@ -40,6 +41,10 @@ pub(super) static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 pub(super) static GATE: Semaphore = Semaphore::const_new(0);
 /// The prefix of slow texts.
 pub(super) const SLOW: &str = "slow";
+/// Texts with this prefix are prepared only while `SERVER_IS_AWAY` is not set.
+pub(super) const REMOTE: &str = "remote";
+/// Whether the model's server is away.
+pub(super) static SERVER_IS_AWAY: AtomicBool = AtomicBool::new(false);
 /// Number of contents with slow texts that have reached the preparation.
 pub(super) static ASKED: AtomicUsize = AtomicUsize::new(0);
 
@@ -324,7 +329,9 @@ struct TextIndex {
 }
 
 #[derive(Default)]
-struct Preparation;
+struct Preparation {
+    aside: Mutex<BTreeSet<ContentHash>>,
+}
 
 impl Prepare for Preparation {
     fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
@@ -332,6 +339,15 @@ impl Prepare for Preparation {
             !contents.iter().any(|content| content.chunk.text.contains(BAD_FOR_PREPARATION)),
             "as a fault in the model would"
         );
+        let is_remote = contents.iter().any(|content| content.chunk.text.starts_with(REMOTE));
+        if is_remote && SERVER_IS_AWAY.load(Ordering::SeqCst) {
+            let (url, reason) = ("http://model".to_owned(), "connection refused".to_owned());
+            let away = InferenceError::Server { url, status: None, reason, transient: false, outage: true };
+            return async { Err(away.into()) }.boxed();
+        }
+        let mut aside = self.aside.lock();
+        contents.iter().for_each(|content| _ = aside.remove(&content.chunk.hash));
+        drop(aside);
         let slow = contents.iter().filter(|content| content.chunk.text.starts_with(SLOW)).count();
         ASKED.fetch_add(slow, Ordering::SeqCst);
         async move {
@@ -342,6 +358,9 @@ impl Prepare for Preparation {
             Ok(Prepared { embedded: contents.len() })
         }
         .boxed()
+    }
+    fn set_aside(&self, contents: &[Content]) {
+        self.aside.lock().extend(contents.iter().map(|content| content.chunk.hash));
     }
 }
 
@@ -361,10 +380,11 @@ impl Index for TextIndex {
             if delta.whole {
                 self.texts.clear();
             }
-            for chunk in &delta.removed {
+            let aside = self.prepared.aside.lock().clone();
+            for chunk in delta.removed.iter().filter(|chunk| !aside.contains(&chunk.hash)) {
                 assert!(self.texts.remove(&chunk.id).is_some(), "{} was never there", chunk.id);
             }
-            for chunk in &delta.added {
+            for chunk in delta.added.iter().filter(|chunk| !aside.contains(&chunk.hash)) {
                 assert!(!chunk.text.contains(BAD_FOR_INDEX), "as a fault in the index would");
                 self.texts.insert(chunk.id.clone(), chunk.text.to_string().into());
             }

@@ -6,6 +6,7 @@ mod backup;
 mod catalog;
 mod divided;
 mod members;
+mod outage;
 mod panics;
 mod sinks;
 mod slots;

@@ -58,7 +58,7 @@ impl Place {
 }
 
 /// The texts that the processes serve, by passage. Each is served by one process.
-fn texts(cluster: &Members) -> BTreeMap<String, String> {
+pub(super) fn texts(cluster: &Members) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for engine in &cluster.engines {
         let current = engine.epochs().current();

@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use turnflow_engine::connector::Mode;
-use turnflow_engine::publish::CorpusProgress;
+use turnflow_engine::publish::{CorpusProgress, Lacking};
 use turnflow_engine::run::Options;
 use turnflow_engine::wording::count;
 
@@ -38,8 +38,8 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
     for (name, progress, _) in engine.corpora() {
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         let embedded = CorpusProgress::get(&progress.embedded);
-        let missing = CorpusProgress::get(&progress.missing);
-        let problem = progress.problem.lock().clone().unwrap_or_default();
+        let Lacking { missing, problem } = progress.lacking();
+        let problem = problem.unwrap_or_default();
         lacking += missing;
         let seconds = begun.elapsed().as_secs_f64();
         match args.format.is_json() {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use turnflow_engine::connector::Mode;
-use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::{Engine, Options, ReloadError};
 use turnflow_engine::sinks::SinkStatus;
 use turnflow_engine::wording::count;
@@ -159,7 +158,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
     let (revised, repeated) = (engine.revised(), engine.repeated());
     let corpora = engine.corpora();
-    let missing = corpora.iter().map(|(_, progress, _)| CorpusProgress::get(&progress.missing)).sum();
+    let missing = corpora.iter().map(|(_, progress, _)| progress.lacking().missing).sum();
     match Arc::try_unwrap(engine) {
         Ok(engine) => engine.join()?,
         Err(engine) => engine.check()?,

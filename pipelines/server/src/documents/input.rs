@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 use turnflow_engine::connector::StoredDocument;
 use turnflow_engine::document::Markup;
+use turnflow_engine::odd_json;
 
 use crate::body::Content;
 use crate::error::ApiError;
@@ -119,7 +120,7 @@ fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> 
 /// Adds the metadata that a caller gives beside a body which is not JSON.
 pub(super) fn add_metadata(document: &mut StoredDocument, given: &str) -> Result<(), ApiError> {
     let wrong = |what: &str| ApiError::bad(format!("`metadata` in the URL must be {what}")).param("metadata");
-    let Ok(Value::Object(given)) = serde_json::from_str(given) else { return Err(wrong("a JSON object")) };
+    let Ok(Value::Object(given)) = odd_json::exact(given) else { return Err(wrong("a JSON object")) };
     if given.values().any(|value| is_deeper(value, DEEPEST)) {
         return Err(wrong(&format!("nested at most {DEEPEST} levels deep")));
     }
