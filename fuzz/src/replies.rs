@@ -2,7 +2,7 @@
 //!
 //! `super::stream` is `operators/src/models/open_ai/stream.rs`, both in the operators' tests and in the fuzz target.
 
-use turnflow_engine::language::thoughts::{Splitter, split};
+use turnflow_engine::language::thoughts::{Splitter, split, split_streamed};
 
 use super::stream::{Gathered, said, unread};
 
@@ -37,8 +37,10 @@ pub fn replies(data: &[u8]) {
 
 /// Thoughts are separated in the same way whatever the pieces are, and nothing is lost but tags and blanks.
 fn thoughts(text: &str) {
-    let whole = split(text);
+    let (whole, last) = (split_streamed(text), split(text));
     assert!(whole.text.len() + whole.thoughts.len() <= text.len());
+    assert!(last.text.len() + last.thoughts.len() <= text.len());
+    assert!(last.closes_again || last == whole, "{text:?}");
     let mut splitter = Splitter::new(usize::MAX);
     let letters: Vec<char> = text.chars().collect();
     let mut pieces: String = letters.chunks(3).map(|piece| splitter.push(&piece.iter().collect::<String>())).collect();

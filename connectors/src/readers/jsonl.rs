@@ -441,7 +441,6 @@ mod tests {
             (br#"{"text": "x"}"#, "`_id` is missing"),
             (br#"{"_id": "", "text": "x"}"#, "`_id` is empty"),
             (br#"{"_id": 1.5, "text": "x"}"#, "`_id` is not a whole number"),
-            (br#"{"_id": 123456789012345678901234567890, "text": "x"}"#, "`_id` is not a whole number"),
             (br#"{"_id": null, "text": "x"}"#, "`_id` is neither text nor a number"),
             (br#"{"_id": "a"}"#, "`text` is missing"),
             (br#"{"_id": "a", "text": 3}"#, "`text` is not text"),
@@ -450,6 +449,15 @@ mod tests {
             let error = parse(line, &Fields::default()).unwrap_err().to_string();
             assert!(error.starts_with(reason), "{error} should start with {reason}");
         }
+    }
+
+    #[test]
+    fn numbers_of_any_size_are_exact() {
+        let line = br#"{"_id": 123456789012345678901234567890, "text": "x", "of": 98765432109876543210, "n": -1e25}"#;
+        let (document, left) = parse(line, &Fields::default()).unwrap();
+        assert_eq!((&*document.id, left.odd.len()), ("123456789012345678901234567890", 0));
+        let of = document.metadata.get("of").map(ToString::to_string);
+        assert_eq!(of.as_deref(), Some("98765432109876543210"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::blocks::{BLOCK, Block, Derived, Places, at};
 use super::contents::{Contents, Encode};
 use super::read::read;
 use super::rows::Stored;
-use super::store::{Store, dataset_path, empty_caches};
+use super::store::{Store, dataset_path};
 use super::unused::Leaving;
 use crate::cores::on_all_cores;
 
@@ -257,7 +257,7 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             }
             let mut rows: Vec<(ContentHash, V)> = Vec::new();
             let dimension = self.contents.dimension();
-            read(&path.to_string_lossy(), &empty_caches(), dimension, None, |some| rows.extend(some)).await?;
+            read(&path.to_string_lossy(), dimension, None, |some| rows.extend(some)).await?;
             Ok(self.contents.add(rows))
         }
         .boxed()

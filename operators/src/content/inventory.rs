@@ -13,7 +13,7 @@ use super::blocks::Derived;
 use super::index::BlockReader;
 use super::read::read;
 use super::rows::Stored;
-use super::store::{dataset_path, empty_caches};
+use super::store::dataset_path;
 
 /// Encodings in memory.
 struct InMemory<V>(HashMap<ContentHash, V>);
@@ -70,7 +70,7 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
         values.insert(hash, value);
     };
     let rows = |rows: Vec<(ContentHash, V)>| rows.into_iter().for_each(|(hash, value)| row(hash, value));
-    let reason = match read(&path.to_string_lossy(), &empty_caches(), dimension, None, rows).await {
+    let reason = match read(&path.to_string_lossy(), dimension, None, rows).await {
         Ok((_, 0)) => None,
         Ok((_, wrong)) => Some(format!("{} invalid", count(wrong, "row"))),
         Err(fault) => Some(IndexError::from(fault).to_string()),

@@ -8,7 +8,7 @@ use futures::{FutureExt, TryStreamExt};
 use tokio::task::spawn_blocking;
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::mapped::MappedFiles;
-use turnflow_tables::{Caches, Table};
+use turnflow_tables::Table;
 
 use super::faults::{Fault, call};
 use super::rows::{self, Stored};
@@ -21,12 +21,11 @@ const MAPPED_AT_ONCE: usize = 1024;
 /// files, if there are any. Returns the dataset and the number of invalid rows.
 pub(super) async fn read<V: Stored>(
     uri: &str,
-    caches: &Caches,
     dimension: usize,
     files: Option<&Arc<MappedFiles>>,
     mut take: impl FnMut(Vec<(ContentHash, V)>),
 ) -> Result<(Table, usize), Fault> {
-    let dataset = call("open the dataset", || Table::open(uri, Some(caches))).await?;
+    let dataset = call("open the dataset", || Table::open(uri)).await?;
     let scanned = call("scan", || async {
         let batches = dataset.scan(None).await?;
         let files = files.cloned();

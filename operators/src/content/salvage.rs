@@ -3,16 +3,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use turnflow_engine::component::IndexError;
 use turnflow_engine::document::ContentHash;
-use turnflow_tables::{FileReader, Mode, Table};
+use turnflow_tables::FileReader;
 
 use super::faults::{Fault, call};
-use super::rows::{Stored, batches, read};
-use super::store::empty_caches;
+use super::rows::{Stored, read};
 
 /// Number of rows to read at once. After a failure fewer are read.
 const ROWS: usize = 256;
@@ -28,13 +26,8 @@ pub(super) struct Salvaged<V> {
     pub unreadable: usize,
 }
 
-/// Reads what is readable of the dataset at `path`. `scratch` is a path beside it for temporary files. The dataset
-/// itself is not modified.
-pub(super) async fn salvage<V: Stored>(
-    path: &Path,
-    scratch: &Path,
-    dimension: usize,
-) -> Result<Salvaged<V>, IndexError> {
+/// Reads what is readable of the dataset at `path`, which is not modified.
+pub(super) async fn salvage<V: Stored>(path: &Path, dimension: usize) -> Result<Salvaged<V>, IndexError> {
     let io = |action, path: &Path| {
         let path = path.to_owned();
         move |source| IndexError::Io { action, path, source }
@@ -47,22 +40,15 @@ pub(super) async fn salvage<V: Stored>(
         Err(error) => return Err(io("read", &data)(error)),
     };
     for file in files {
-        let mut read = false;
-        // Tries the schema of this version, then that of earlier ones.
-        for checked in [true, false] {
-            clear(scratch)?;
-            match one::<V>(&file, scratch, dimension, checked, &mut salvaged).await {
-                Ok(()) => {
-                    read = true;
-                    break;
-                }
-                Err(fault) if fault.is_lost() => tracing::debug!(file = %file.display(), ?fault, "not read"),
-                Err(fault) => return Err(fault.into()),
+        match one::<V>(&file, dimension, &mut salvaged).await {
+            Ok(()) => {}
+            Err(fault) if fault.is_lost() => {
+                tracing::debug!(file = %file.display(), ?fault, "not read");
+                salvaged.unreadable += 1;
             }
+            Err(fault) => return Err(fault.into()),
         }
-        salvaged.unreadable += usize::from(!read);
     }
-    clear(scratch)?;
     Ok(salvaged)
 }
 
@@ -76,20 +62,9 @@ pub(super) fn clear(path: &Path) -> Result<(), IndexError> {
     }
 }
 
-/// Opens a data file as the only file of a dataset that is created for it.
-async fn one<V: Stored>(
-    file: &Path,
-    scratch: &Path,
-    dimension: usize,
-    checked: bool,
-    salvaged: &mut Salvaged<V>,
-) -> Result<(), Fault> {
-    let uri = scratch.to_string_lossy().into_owned();
-    let none = batches::<V>(Arc::new([]), dimension, checked);
-    let create = || Table::write(&uri, none, Mode::Create, Some(&empty_caches()));
-    let dataset = call("create a dataset for salvaged rows", create).await?;
-    let name = place(file, &scratch.join("data"))?;
-    let opened = || FileReader::open(&dataset, &name);
+/// Reads what is readable of a data file.
+async fn one<V: Stored>(file: &Path, dimension: usize, salvaged: &mut Salvaged<V>) -> Result<(), Fault> {
+    let opened = || FileReader::open(file);
     let mut reader = call("open a data file", opened).await?;
     let rows = reader.rows();
     let mut parts: Vec<Range<usize>> = (0..rows).step_by(ROWS).map(|at| at..(at + ROWS).min(rows)).rev().collect();
@@ -119,14 +94,4 @@ async fn one<V: Stored>(
         }
     }
     Ok(())
-}
-
-/// Links or copies a file, and returns its name.
-fn place(file: &Path, directory: &Path) -> Result<String, Fault> {
-    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let to: PathBuf = directory.join(&name);
-    let placed = std::fs::create_dir_all(directory)
-        .and_then(|()| std::fs::hard_link(file, &to).or_else(|_| std::fs::copy(file, &to).map(drop)));
-    placed.map_err(|error| Fault::Lance { action: "copy a data file", error: error.into() })?;
-    Ok(name)
 }

@@ -5,13 +5,13 @@
 //! never deleted for being damaged or unknown.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use turnflow_engine::component::{BackedUp, DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::wording::count;
-use turnflow_tables::{Caches, Mode, Table};
+use turnflow_tables::{Mode, Table};
 
 use super::faults::{Fault, call, is_conflict};
 use super::read::read;
@@ -24,16 +24,6 @@ const MOST_APPENDS: usize = 256;
 const FEW_APPENDS: usize = 4;
 /// Minimum and maximum number of rows in a file, whatever the limit in bytes.
 const ROWS_A_FILE: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
-
-/// Size of Lance's file caches, in bytes. Each edit is a version with separate files that are never read again;
-/// Lance's default would keep up to a gigabyte of them.
-const CACHE: usize = 8 << 20;
-static CACHES: LazyLock<Caches> = LazyLock::new(empty_caches);
-
-/// Empty caches, because others may hold damaged data.
-pub(super) fn empty_caches() -> Caches {
-    Caches::new(CACHE)
-}
 
 /// Name of the dataset in an index's directory.
 const DATASET: &str = "vectors.lance";
@@ -54,7 +44,6 @@ pub(super) fn dataset_path(directory: &Path) -> PathBuf {
 pub(super) struct Store<V> {
     path: Option<PathBuf>,
     dataset: Option<Table>,
-    caches: Caches,
     dimension: usize,
     /// Whether rows have a checksum column.
     checked: bool,
@@ -78,7 +67,6 @@ impl<V: Stored> Store<V> {
         let mut store = Self {
             path: path.clone(),
             dataset: None,
-            caches: CACHES.clone(),
             dimension,
             checked: true,
             damaged: false,
@@ -97,7 +85,7 @@ impl<V: Stored> Store<V> {
             return Ok((store, vectors));
         }
         let uri = path.to_string_lossy().into_owned();
-        let stored = read(&uri, &store.caches, dimension, files, |rows| vectors.extend(rows)).await;
+        let stored = read(&uri, dimension, files, |rows| vectors.extend(rows)).await;
         match stored {
             Ok((dataset, 0)) => {
                 // Appends of an earlier process that are not compacted yet.
@@ -112,7 +100,7 @@ impl<V: Stored> Store<V> {
             }
             // Lost encodings are computed again, since the corpus has all passages.
             Err(lost) if lost.is_lost() => {
-                let salvaged = salvage(&path, &beside(&path, "salvage"), dimension).await?;
+                let salvaged = salvage(&path, dimension).await?;
                 vectors = store.save(salvaged, &IndexError::from(lost).to_string()).await?;
             }
             Err(error) => return Err(error.into()),
@@ -135,7 +123,6 @@ impl<V: Stored> Store<V> {
         let Some(path) = self.path.clone() else { return Ok(PathBuf::new()) };
         let new = beside(&path, "new");
         clear(&new)?;
-        self.caches = empty_caches();
         self.checked = true;
         self.dataset = None;
         if !vectors.is_empty() {
@@ -152,7 +139,7 @@ impl<V: Stored> Store<V> {
         if new.exists() {
             std::fs::rename(&new, &path).map_err(at("rename", &new))?;
             let uri = path.to_string_lossy().into_owned();
-            let dataset = call("open the rebuilt dataset", || Table::open(&uri, Some(&self.caches))).await?;
+            let dataset = call("open the rebuilt dataset", || Table::open(&uri)).await?;
             self.hold(dataset);
         }
         self.appends = 0;
@@ -268,7 +255,7 @@ impl<V: Stored> Store<V> {
     async fn create(&mut self, path: &Path, vectors: Vec<(ContentHash, V)>, mode: Mode) -> Result<(), IndexError> {
         let rows = batches::<V>(vectors.into(), self.dimension, true);
         let uri = path.to_string_lossy().into_owned();
-        let written = call("write vectors", || Table::write(&uri, rows, mode, Some(&self.caches))).await;
+        let written = call("write vectors", || Table::write(&uri, rows, mode)).await;
         let dataset = written.map_err(|fault| self.failed(fault))?;
         self.hold(dataset);
         Ok(())

@@ -1,40 +1,44 @@
 //! Reads one data file by itself, whatever the table's manifests say.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::path::Path;
 
 use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
 use futures::future::{BoxFuture, FutureExt};
-use lance::dataset::fragment::{FileFragment, FragReadConfig, FragmentReader};
+use futures::stream::TryStreamExt;
+use lance_file::reader::{self, ReaderProjection};
+use lance_file::versions::reader_projection_from_whole_schema;
+use lance_io::utils::CachedFileSize;
 
-use crate::{Result, Table};
+use crate::commit::Place;
+use crate::{Result, read};
 
 /// Reader of one data file.
 pub struct FileReader {
-    reader: FragmentReader,
-    rows: usize,
+    reader: reader::FileReader,
+    projection: ReaderProjection,
 }
 
 impl FileReader {
-    /// Opens a file in a table's `data` directory. The file has the table's columns, and the table need not know it.
+    /// Opens a data file, with the columns that it has.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or has other columns.
-    pub fn open<'a>(table: &'a Table, name: &'a str) -> BoxFuture<'a, Result<Self>> {
+    /// The file cannot be read.
+    pub fn open(path: &Path) -> BoxFuture<'_, Result<Self>> {
         async move {
-            let fragment = FileFragment::create_from_file(name, &table.0, 0, None).await?;
-            let rows = fragment.physical_rows.unwrap_or(0);
-            let fragment = FileFragment::new(Arc::new(table.0.clone()), fragment);
-            let reader = fragment.open(table.0.schema(), FragReadConfig::default()).await?;
-            Ok(Self { reader, rows })
+            let place = Place::of(&path.to_string_lossy())?;
+            let reader = read::open(&read::scheduler(&place), &place.base, &CachedFileSize::unknown()).await?;
+            let projection = reader_projection_from_whole_schema(reader.schema(), reader.version());
+            Ok(Self { reader, projection })
         }
         .boxed()
     }
 
     /// Number of rows in the file.
     pub fn rows(&self) -> usize {
-        self.rows
+        usize::try_from(self.reader.num_rows()).unwrap_or(usize::MAX)
     }
 
     /// Reads these rows, counted from 0.
@@ -43,6 +47,13 @@ impl FileReader {
     ///
     /// The rows cannot be read.
     pub fn read(&self, rows: Range<usize>) -> BoxFuture<'_, Result<RecordBatch>> {
-        async move { self.reader.read_range_as_batch(rows).await }.boxed()
+        async move {
+            let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+            let (projection, rows) = (self.projection.clone(), rows.start as u64..rows.end as u64);
+            let schema = arrow_schema::Schema::from(self.projection.schema.as_ref()).into();
+            let batches: Vec<_> = read::batches(&self.reader, projection, rows, count).await?.try_collect().await?;
+            Ok(concat_batches(&schema, &batches)?)
+        }
+        .boxed()
     }
 }

@@ -1,23 +1,39 @@
-//! Versioned tables of Arrow record batches, stored in Lance. No other crate calls Lance.
+//! Versioned tables of Arrow record batches: datasets in Lance's format. No other crate calls Lance.
 //!
-//! Lance's asynchronous functions are compiled in the crate that awaits them, which takes minutes. Every function here
+//! Lance's query engine is not used. This crate stands on Lance's data files (`lance-file`), its manifests and
+//! transactions (`lance-table`) and its storage (`lance-io`). Other programs that read Lance can open the tables.
+//!
+//! A table is a directory: `data` has files of rows, `_deletions` the rows of them that are deleted, `_versions` a
+//! *manifest* for each version, and `_transactions` what each version has changed. A version is committed by creating its
+//! manifest, which fails if another writer has created it.
+//!
+//! Lance's asynchronous functions are compiled in the crate that awaits them, which takes long. Every function here
 //! returns a boxed future and takes no type parameters, so that they are compiled once, in this crate.
 
+mod clean;
+mod commit;
+mod compact;
+mod delete;
 mod file;
+mod read;
+mod tags;
+#[cfg(test)]
+mod tests;
+mod write;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use futures::future::{BoxFuture, FutureExt};
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use lance::Dataset;
-use lance::dataset::builder::DatasetBuilder;
-use lance::dataset::optimize::{CompactionOptions, compact_files};
-use lance::dataset::{WriteMode, WriteParams};
-use lance::session::Session;
-pub use lance::{Error, Result};
+use futures::stream::BoxStream;
+pub use lance_core::{Error, Result};
+use lance_table::format::Manifest;
+use lance_table::io::commit::ManifestLocation;
 
+use self::commit::Place;
 pub use self::file::FileReader;
+pub use self::tags::Tag;
 
 /// Record batches to write.
 pub type Batches = Box<dyn RecordBatchReader + Send>;
@@ -33,31 +49,13 @@ pub enum Mode {
     Overwrite,
 }
 
-/// Caches of the tables' files. Tables that share them read a file once.
+/// A table at one of its versions. Cheap to clone.
 #[derive(Clone)]
-pub struct Caches(Arc<Session>);
-
-impl Caches {
-    /// Empty caches of at most this many bytes: once for indexes, once for metadata.
-    pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Session::new(bytes, bytes, Arc::default())))
-    }
+pub struct Table {
+    place: Place,
+    manifest: Arc<Manifest>,
+    location: ManifestLocation,
 }
-
-/// A tag: a name for a version, which is then kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tag {
-    /// Its name.
-    pub name: String,
-    /// The version.
-    pub version: u64,
-    /// Creation time.
-    pub created: Option<chrono::DateTime<chrono::Utc>>,
-}
-
-/// A table at one of its versions.
-#[derive(Clone)]
-pub struct Table(Dataset);
 
 impl Table {
     /// Opens the newest version of the table at this path.
@@ -65,16 +63,8 @@ impl Table {
     /// # Errors
     ///
     /// There is no table, or it cannot be read.
-    pub fn open<'a>(path: &'a str, caches: Option<&Caches>) -> BoxFuture<'a, Result<Self>> {
-        let session = caches.map(|caches| caches.0.clone());
-        async move {
-            let mut builder = DatasetBuilder::from_uri(path);
-            if let Some(session) = session {
-                builder = builder.with_session(session);
-            }
-            Ok(Self(builder.load().await?))
-        }
-        .boxed()
+    pub fn open(path: &str) -> BoxFuture<'_, Result<Self>> {
+        async move { commit::open(Place::of(path)?).await }.boxed()
     }
 
     /// Writes a table: all rows of a new version.
@@ -82,58 +72,40 @@ impl Table {
     /// # Errors
     ///
     /// The table exists and the mode does not allow that, or it cannot be written.
-    pub fn write<'a>(
-        path: &'a str,
-        batches: Batches,
-        mode: Mode,
-        caches: Option<&Caches>,
-    ) -> BoxFuture<'a, Result<Self>> {
-        let mode = match mode {
-            Mode::Create => WriteMode::Create,
-            Mode::Overwrite => WriteMode::Overwrite,
-        };
-        let session = caches.map(|caches| caches.0.clone());
-        let parameters = WriteParams { mode, session, ..WriteParams::default() };
-        async move { Ok(Self(Dataset::write(batches, path, Some(parameters)).await?)) }.boxed()
+    pub fn write(path: &str, batches: Batches, mode: Mode) -> BoxFuture<'_, Result<Self>> {
+        async move { write::whole(Place::of(path)?, batches, mode).await }.boxed()
     }
 
     /// Adds rows in a new version.
     ///
     /// # Errors
     ///
-    /// The columns differ, another process has replaced the rows, or the table cannot be written.
+    /// The columns differ, there is a newer version of the table ([`Error::CommitConflict`]), or it cannot be written.
     pub fn append(&mut self, batches: Batches) -> BoxFuture<'_, Result<()>> {
-        async move { self.0.append(batches, None).await }.boxed()
+        async move { write::append(self, batches).await }.boxed()
     }
 
-    /// Removes the rows that an SQL predicate selects.
+    /// Removes the rows that have one of these texts in a column, in a new version.
     ///
     /// # Errors
     ///
-    /// The predicate is invalid, or the table cannot be written.
-    pub fn delete<'a>(&'a mut self, predicate: &'a str) -> BoxFuture<'a, Result<()>> {
-        async move { self.0.delete(predicate).await.map(drop) }.boxed()
+    /// There is no such column of texts, there is a newer version, or the table cannot be read or written.
+    pub fn delete<'a>(&'a mut self, column: &'a str, texts: &'a HashSet<&'a str>) -> BoxFuture<'a, Result<()>> {
+        async move { delete::rows(self, column, texts).await }.boxed()
     }
 
-    /// Reads all rows: these columns, or all.
+    /// Reads all rows in their order: these columns, or all.
     ///
     /// # Errors
     ///
     /// There is no such column, or the table cannot be read.
     pub fn scan<'a>(&'a self, columns: Option<&'a [&'a str]>) -> BoxFuture<'a, Result<BatchStream>> {
-        async move {
-            let mut scan = self.0.scan();
-            if let Some(columns) = columns {
-                scan.project(columns)?;
-            }
-            Ok(scan.try_into_stream().await?.into_stream().boxed())
-        }
-        .boxed()
+        async move { read::rows(self, columns) }.boxed()
     }
 
     /// The version that this is.
     pub fn version(&self) -> u64 {
-        self.0.version_id()
+        self.manifest.version
     }
 
     /// Moves to the newest version.
@@ -142,7 +114,11 @@ impl Table {
     ///
     /// The table cannot be read.
     pub fn catch_up(&mut self) -> BoxFuture<'_, Result<()>> {
-        async move { self.0.checkout_latest().await }.boxed()
+        async move {
+            *self = commit::open(self.place.clone()).await?;
+            Ok(())
+        }
+        .boxed()
     }
 
     /// The table at another version.
@@ -151,37 +127,36 @@ impl Table {
     ///
     /// The version is gone, or the table cannot be read.
     pub fn at(&self, version: u64) -> BoxFuture<'_, Result<Self>> {
-        async move { Ok(Self(self.0.checkout_version(version).await?)) }.boxed()
+        async move { commit::open_version(self.place.clone(), version).await }.boxed()
     }
 
     /// Whether the table has this column.
     pub fn has_column(&self, name: &str) -> bool {
-        self.0.schema().field(name).is_some()
+        self.manifest.schema.field(name).is_some()
     }
 
     /// Number of groups of data files; each append adds one.
     pub fn fragments(&self) -> usize {
-        self.0.fragments().len()
+        self.manifest.fragments.len()
     }
 
     /// Merges small files into files of this many rows. Files that have so many rows already are not rewritten.
     ///
     /// # Errors
     ///
-    /// The table cannot be read or written.
+    /// The table cannot be read or written, or there is a newer version.
     pub fn compact(&mut self, rows: usize) -> BoxFuture<'_, Result<()>> {
-        let options = CompactionOptions { target_rows_per_fragment: rows, ..CompactionOptions::default() };
-        async move { compact_files(&mut self.0, options, None).await.map(drop) }.boxed()
+        async move { compact::files(self, rows).await }.boxed()
     }
 
-    /// Removes all versions but the newest and the tagged ones. No other process may read the table.
+    /// Removes all versions but the newest and the tagged ones, and all files that these do not need. No other process
+    /// may read or write the table.
     ///
     /// # Errors
     ///
     /// The table cannot be read or written. With `refuse_tagged`, also that an old version has a tag.
     pub fn remove_old_versions(&self, refuse_tagged: bool) -> BoxFuture<'_, Result<()>> {
-        let cleaned = self.0.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), Some(refuse_tagged));
-        async move { cleaned.await.map(drop) }.boxed()
+        async move { clean::old_versions(self, refuse_tagged).await }.boxed()
     }
 
     /// All tags, in no particular order.
@@ -190,11 +165,7 @@ impl Table {
     ///
     /// The table cannot be read.
     pub fn tags(&self) -> BoxFuture<'_, Result<Vec<Tag>>> {
-        async move {
-            let tags = self.0.tags().list().await?;
-            Ok(tags.into_iter().map(|(name, of)| Tag { name, version: of.version, created: of.created_at }).collect())
-        }
-        .boxed()
+        async move { tags::all(&self.place).await }.boxed()
     }
 
     /// Tags this version.
@@ -203,7 +174,7 @@ impl Table {
     ///
     /// The tag exists already, its name is invalid, or the table cannot be written.
     pub fn tag<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
-        async move { self.0.tags().create(name, self.version()).await }.boxed()
+        async move { tags::add(self, name).await }.boxed()
     }
 
     /// Removes a tag.
@@ -212,6 +183,6 @@ impl Table {
     ///
     /// There is no such tag, or the table cannot be written.
     pub fn untag<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
-        async move { self.0.tags().delete(name).await }.boxed()
+        async move { tags::remove(&self.place, name).await }.boxed()
     }
 }

@@ -31,5 +31,6 @@ mod serve;
 mod servers;
 mod support;
 mod systems;
+mod tables;
 mod testing;
 mod verify;

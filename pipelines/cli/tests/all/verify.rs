@@ -207,7 +207,7 @@ fn rewrite(directory: &Path, change: impl Fn(&mut Vec<Vec<f32>>), keep: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let uri = directory.join("vectors.lance").to_string_lossy().into_owned();
-        let dataset = Table::open(&uri, None).await.unwrap();
+        let dataset = Table::open(&uri).await.unwrap();
         let batches: Vec<RecordBatch> = dataset.scan(None).await.unwrap().try_collect().await.unwrap();
         // As earlier versions wrote it, without a check of each row, which would tell of the change.
         let schema = std::sync::Arc::new(batches[0].schema().project(&[0, 1]).unwrap());
@@ -228,7 +228,7 @@ fn rewrite(directory: &Path, change: impl Fn(&mut Vec<Vec<f32>>), keep: usize) {
             changed.push(Ok(new.slice(0, new.num_rows().min(keep))));
         }
         let rows = Box::new(RecordBatchIterator::new(changed, schema));
-        Table::write(&uri, rows, Mode::Overwrite, None).await.unwrap();
+        Table::write(&uri, rows, Mode::Overwrite).await.unwrap();
     });
 }
 

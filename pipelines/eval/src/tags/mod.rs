@@ -9,7 +9,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,8 +29,6 @@ pub use self::source::read;
 
 /// Documents per write.
 const AT_ONCE: usize = 4096;
-/// Ids per delete.
-const IDS: usize = 500;
 
 /// Why a tag cannot be created or read.
 #[derive(Debug, thiserror::Error)]
@@ -156,7 +154,7 @@ impl Tags {
         if !self.path.exists() {
             return Ok(None);
         }
-        match Table::open(&self.path.to_string_lossy(), None).await {
+        match Table::open(&self.path.to_string_lossy()).await {
             Ok(dataset) => Ok(Some(dataset)),
             // A process was killed while it wrote the first version.
             Err(turnflow_tables::Error::DatasetNotFound { .. }) => Ok(None),
@@ -222,13 +220,9 @@ impl Tags {
         let gone = before.keys().filter(|id| !documents.contains_key(id.as_str())).count();
         let changed: BTreeSet<&str> = new.iter().map(|(id, ..)| &***id).collect();
         let is_stale = |id: &&String| !documents.contains_key(id.as_str()) || changed.contains(id.as_str());
-        let stale: Vec<&String> = before.keys().filter(is_stale).collect();
+        let stale: HashSet<&str> = before.keys().filter(is_stale).map(String::as_str).collect();
         if let Some(dataset) = &mut dataset {
-            for ids in stale.chunks(IDS) {
-                let ids: Vec<String> = ids.iter().map(|id| format!("'{}'", id.replace('\'', "''"))).collect();
-                let predicate = format!("id IN ({})", ids.join(", "));
-                dataset.delete(&predicate).await.map_err(self.failed("remove documents"))?;
-            }
+            dataset.delete("id", &stale).await.map_err(self.failed("remove documents"))?;
         }
         if !new.is_empty() || dataset.is_none() || is_old {
             let schema = schema();
@@ -244,7 +238,7 @@ impl Tags {
                 known => {
                     let uri = self.path.to_string_lossy();
                     let mode = if known.is_some() { Mode::Overwrite } else { Mode::Create };
-                    let written = Table::write(&uri, batches, mode, None).await;
+                    let written = Table::write(&uri, batches, mode).await;
                     dataset = Some(written.map_err(self.failed("write documents"))?);
                 }
             }

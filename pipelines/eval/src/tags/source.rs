@@ -43,7 +43,7 @@ impl CorpusSource for Tagged {
         let lance = |error: turnflow_tables::Error| failed(std::io::Error::other(error));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().map_err(failed)?;
         runtime.block_on(async {
-            let dataset = Table::open(&path, None).await.map_err(lance)?;
+            let dataset = Table::open(&path).await.map_err(lance)?;
             let dataset = dataset.at(self.version).await.map_err(lance)?;
             let mut batches = dataset.scan(None).await.map_err(lance)?;
             while let Some(batch) = batches.try_next().await.map_err(lance)? {

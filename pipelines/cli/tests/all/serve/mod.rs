@@ -11,7 +11,7 @@ mod mcp;
 mod observed;
 mod openai;
 mod page;
-mod python;
+pub mod python;
 mod responses;
 mod routes;
 mod schemathesis;
