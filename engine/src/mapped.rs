@@ -87,6 +87,31 @@ impl MappedBytes {
     }
 }
 
+/// A file that others have written whole, mapped into memory. Clones share the map.
+#[derive(Clone, Debug)]
+pub struct MappedFile(Arc<Mmap>);
+
+impl MappedFile {
+    /// Maps a file, which may be removed meanwhile, but must not be changed.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened or mapped.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // SAFETY: Data files of tables are written once, and then only removed; a removed file stays readable. If the
+        // disk cannot read a page, or somebody cuts the file, the process ends, as it does for the maps of tantivy.
+        Ok(Self(Arc::new(unsafe { Mmap::map(&file)? })))
+    }
+
+    /// The bytes at an offset; `None` if the file is shorter, or if they are at 4 GB or further.
+    pub fn part(&self, start: u64, length: usize) -> Option<MappedBytes> {
+        let is_there = start.checked_add(length as u64).is_some_and(|end| end <= self.0.len() as u64);
+        let (start, length) = (u32::try_from(start).ok()?, u32::try_from(length).ok()?);
+        is_there.then(|| MappedBytes { map: self.0.clone(), start, length })
+    }
+}
+
 impl MappedFiles {
     /// Files are created in `directory` when they are needed.
     pub fn new(directory: &Path) -> Arc<Self> {
@@ -244,6 +269,18 @@ enum Kept<T> {
 }
 
 impl<T: Plain> Values<T> {
+    /// The numbers that these bytes are, in the order of this processor; `None` if they are no whole numbers of them, or
+    /// if their place is not a multiple of the alignment.
+    pub fn mapped(bytes: MappedBytes) -> Option<Self> {
+        let is_aligned = (bytes.as_ptr() as usize).is_multiple_of(align_of::<T>());
+        (is_aligned && bytes.len().is_multiple_of(size_of::<T>())).then_some(Self(Kept::Mapped(bytes)))
+    }
+
+    /// Whether they are in a mapped file.
+    pub fn are_mapped(&self) -> bool {
+        matches!(self.0, Kept::Mapped(_))
+    }
+
     fn bytes(&self) -> &[u8] {
         let values = &**self;
         // SAFETY: A number may be read as bytes.
@@ -268,7 +305,7 @@ impl<T: Plain> Deref for Values<T> {
     fn deref(&self) -> &[T] {
         match &self.0 {
             Kept::Heap(values) => values,
-            // SAFETY: They are the bytes of so many numbers, at the start of a line of the cache.
+            // SAFETY: They are the bytes of so many numbers, at a multiple of the alignment.
             Kept::Mapped(bytes) => unsafe {
                 std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>())
             },
@@ -362,6 +399,23 @@ mod tests {
         assert!(matches!((&mapped.0, &none.0), (Kept::Mapped(_), Kept::Heap(_))));
         assert_eq!((&mapped, mapped[2].to_bits()), (&numbers, (-0.0_f32).to_bits()));
         assert!(none.is_empty());
+    }
+
+    #[test]
+    fn numbers_are_read_where_others_have_written_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        let bytes: Vec<u8> = [0.5_f32, 1.5, -2.0].iter().flat_map(|number| number.to_ne_bytes()).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let values = |start, length| file.part(start, length).and_then(Values::<f32>::mapped);
+        assert_eq!(values(4, 8).as_deref(), Some(&[1.5, -2.0][..]));
+        assert!(values(0, 0).is_some_and(|none| none.is_empty() && none.are_mapped()));
+        for (start, length) in [(4, 12), (13, 0), (u64::MAX, 4), (1, 4), (0, 7), (u64::from(u32::MAX) + 1, 1)] {
+            assert!(values(start, length).is_none(), "{start} {length}");
+        }
+        assert!(MappedFile::open(&path).is_err());
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl<V> Derived<V> for () {
 pub(crate) struct Block<V, D> {
     /// Encoding and passage of each row.
     pub rows: Vec<(V, Arc<Chunk>)>,
-    derived: OnceLock<D>,
+    derived: Arc<OnceLock<D>>,
     /// Where the derived data is kept; `None`: on the heap, as in a block that has changed.
     files: Option<Arc<MappedFiles>>,
 }
@@ -35,14 +35,25 @@ pub(crate) struct Block<V, D> {
 impl<V: Clone, D> Clone for Block<V, D> {
     fn clone(&self) -> Self {
         // Blocks are cloned only to be changed, so the derived data is not kept.
-        Self { rows: self.rows.clone(), derived: OnceLock::new(), files: None }
+        Self { rows: self.rows.clone(), derived: Arc::default(), files: None }
     }
 }
 
 impl<V, D: Derived<V>> Block<V, D> {
     /// A block without passages, whose derived data will be kept in these files.
     pub(super) fn new(files: Option<Arc<MappedFiles>>) -> Self {
-        Self { rows: Vec::with_capacity(BLOCK), derived: OnceLock::new(), files }
+        Self { rows: Vec::with_capacity(BLOCK), derived: Arc::default(), files }
+    }
+
+    /// The same block, with equal encodings from elsewhere in memory.
+    pub(super) fn with(&self, encoding: impl Fn(&Chunk) -> Option<V>) -> Self
+    where
+        V: Clone,
+    {
+        let row = |(value, chunk): &(V, Arc<Chunk>)| (encoding(chunk).unwrap_or_else(|| value.clone()), chunk.clone());
+        let mut rows = Vec::with_capacity(BLOCK);
+        rows.extend(self.rows.iter().map(row));
+        Self { rows, derived: self.derived.clone(), files: self.files.clone() }
     }
 
     /// The data derived from the rows.
@@ -51,7 +62,7 @@ impl<V, D: Derived<V>> Block<V, D> {
     }
 
     pub(super) fn rows_mut(&mut self) -> &mut Vec<(V, Arc<Chunk>)> {
-        self.derived = OnceLock::new();
+        self.derived = Arc::default();
         &mut self.rows
     }
 }

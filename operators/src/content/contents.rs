@@ -22,6 +22,8 @@ use crate::cores::on_all_cores;
 pub(super) const WORTH: usize = 4096;
 /// Number of new encodings from which on they are kept in mapped files.
 const MANY: usize = 32;
+/// The same for those that will be used where they are stored, which is soon.
+const MANY_STORED: usize = 1 << 16;
 
 /// Encodes passage texts for a corpus's index.
 pub(crate) trait Encode<V>: Send + Sync {
@@ -126,7 +128,8 @@ impl<V: Stored> Contents<V> {
     pub fn add(&self, mut encodings: Vec<(ContentHash, V)>) -> usize {
         encodings.retain(|(hash, _)| !self.state.lock().by_content.has(hash));
         // A few stay on the heap: each could keep a file in which all others are gone.
-        if let Some(files) = self.files.as_deref().filter(|_| encodings.len() >= MANY) {
+        let many = if V::width(self.dimension()).is_some() { MANY_STORED } else { MANY };
+        if let Some(files) = self.files.as_deref().filter(|_| encodings.len() >= many) {
             V::map_all(encodings.iter_mut().map(|(_, value)| value), files);
         }
         let mut state = self.state.lock();
@@ -138,6 +141,16 @@ impl<V: Stored> Contents<V> {
             }
         }
         added
+    }
+
+    /// Uses these encodings in place of equal ones, which are elsewhere in memory.
+    pub fn place(&self, encodings: Vec<(ContentHash, V)>) {
+        let mut state = self.state.lock();
+        for (hash, value) in encodings {
+            if state.by_content.has(&hash) {
+                state.by_content.insert(Encoded { hash, value });
+            }
+        }
     }
 
     /// Adds the encodings that other processes have of these contents.

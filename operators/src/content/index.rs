@@ -187,11 +187,23 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         };
         let appended = self.store.append(unsaved).await;
         if self.mend(appended.as_ref().err()).await?.is_none() {
-            appended?;
+            self.contents.place(appended?);
         }
         // New entries may have been added meanwhile; they come after those that were saved.
         self.contents.state.lock().unsaved.drain(..count);
         Ok(())
+    }
+
+    /// Uses encodings where they are stored now, after their rows have moved to other files.
+    async fn follow(&mut self) {
+        let contents = &self.contents;
+        if !self.store.moved(|placed| contents.place(placed)).await {
+            return;
+        }
+        let by_content = &contents.state.lock().by_content;
+        for block in &mut self.blocks {
+            *block = Arc::new(block.with(|chunk| Some(by_content.get(&chunk.hash)?.value.clone())));
+        }
     }
 
     /// Rewrites the store from memory, which has all of its data, if the error was caused by damage. Returns the new
@@ -225,6 +237,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         if !delta.removed.is_empty() {
             self.remove_unused(MOST_SPARE).await?;
         }
+        self.follow().await;
         Ok(self.reader())
     }
 
@@ -240,6 +253,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
             did.push(format!("{} without a passage removed", count(gone, "encoding")));
         }
         did.extend(self.store.maintain(limits).await?);
+        self.follow().await;
         Ok(did)
     }
 }

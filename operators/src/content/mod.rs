@@ -11,6 +11,7 @@ mod faults;
 mod index;
 mod inventory;
 mod parts;
+mod placed;
 mod read;
 mod rows;
 mod salvage;

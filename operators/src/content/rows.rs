@@ -3,6 +3,7 @@
 //! Lance has no checksums, so a flipped bit on the disk would yield a different encoding. Datasets of
 //! earlier versions have no checksums; they get them when they are rewritten.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::FixedSizeBinaryBuilder;
@@ -12,13 +13,16 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, UInt64Array
 use arrow_schema::{DataType, Field, Schema};
 use turnflow_engine::component::{Encoding, digest};
 use turnflow_engine::document::ContentHash;
-use turnflow_engine::mapped::MappedFiles;
+use turnflow_engine::mapped::{MappedBytes, MappedFiles};
 use turnflow_tables::Batches;
 
 use super::faults::Fault;
 
 /// Number of rows in a record batch.
 const ROWS_A_BATCH: usize = 4096;
+
+/// The column of encodings.
+pub(super) const ENCODINGS: &str = "vector";
 
 /// An encoding that can be stored as a column of a dataset.
 pub(crate) trait Stored: Clone + Send + Sync + 'static {
@@ -28,6 +32,14 @@ pub(crate) trait Stored: Clone + Send + Sync + 'static {
     fn column(values: &[(ContentHash, Self)], dimension: usize) -> ArrayRef;
     /// One row of a column; `None` if it is not valid.
     fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self>;
+    /// Number of bytes of each encoding, if all have the same, and their bytes in a data file can be used as they are.
+    fn width(_dimension: usize) -> Option<usize> {
+        None
+    }
+    /// The encoding that these bytes of a data file are.
+    fn mapped(_: MappedBytes) -> Option<Self> {
+        None
+    }
     /// Moves encodings to mapped files, if they can be kept there.
     fn map_all<'a>(_: impl Iterator<Item = &'a mut Self>, _: &MappedFiles) {}
     /// Appends all of the encoding's data, as bytes.
@@ -44,11 +56,22 @@ pub(crate) trait Stored: Clone + Send + Sync + 'static {
     fn numbers(&self) -> Encoding;
 }
 
+/// How Lance stores values one after another, as they are.
+const UNCOMPRESSED: [(&str, &str); 3] = [
+    ("lance-encoding:structural-encoding", "fullzip"),
+    ("lance-encoding:compression", "none"),
+    ("lance-encoding:bss", "off"),
+];
+
 /// The columns of a dataset, with the checksum column or, as in earlier versions, without.
 pub(super) fn schema<V: Stored>(dimension: usize, checked: bool) -> Arc<Schema> {
     let mut fields = vec![
         Field::new("hash", DataType::FixedSizeBinary(32), false),
-        Field::new("vector", V::data_type(dimension), false),
+        // Values of fixed width lie one after another, so that they can be used where they are.
+        Field::new(ENCODINGS, V::data_type(dimension), false).with_metadata(match V::width(dimension) {
+            Some(_) => UNCOMPRESSED.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            None => HashMap::new(),
+        }),
     ];
     if checked {
         fields.push(Field::new("check", DataType::UInt64, false));
@@ -92,14 +115,27 @@ pub(super) fn read<V: Stored>(
     dimension: usize,
     row: &mut impl FnMut(ContentHash, V),
 ) -> Result<usize, Fault> {
-    let unfit = |reason: String| Fault::Unfit(reason);
-    let column =
-        |name: &str| batch.column_by_name(name).ok_or_else(|| unfit(format!("the column `{name}` is missing")));
-    let (hashes, values) = (column("hash")?, column("vector")?);
-    let hashes = hashes.as_fixed_size_binary_opt().ok_or_else(|| unfit("`hash` has another type".to_owned()))?;
+    let values = column(batch, ENCODINGS)?;
     if *values.data_type() != V::data_type(dimension) {
-        return Err(unfit("`vector` has another type".to_owned()));
+        return Err(Fault::Unfit("`vector` has another type".to_owned()));
     }
+    // A null was not written by this code, so the row is invalid.
+    each(batch, |at| values.is_valid(at).then(|| V::row(values, at, dimension))?, row)
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
+    batch.column_by_name(name).ok_or_else(|| Fault::Unfit(format!("the column `{name}` is missing")))
+}
+
+/// The same, with encodings that lie elsewhere than in the batch, by their rows in it.
+pub(super) fn each<V: Stored>(
+    batch: &RecordBatch,
+    encoding: impl Fn(usize) -> Option<V>,
+    row: &mut impl FnMut(ContentHash, V),
+) -> Result<usize, Fault> {
+    let unfit = |reason: String| Fault::Unfit(reason);
+    let hashes = column(batch, "hash")?;
+    let hashes = hashes.as_fixed_size_binary_opt().ok_or_else(|| unfit("`hash` has another type".to_owned()))?;
     let checks = match batch.column_by_name("check") {
         Some(checks) => {
             let checks = checks.as_primitive_opt::<UInt64Type>();
@@ -110,10 +146,8 @@ pub(super) fn read<V: Stored>(
     let (mut wrong, mut bytes) = (0, Vec::new());
     for at in 0..batch.num_rows() {
         let hash = <[u8; 32]>::try_from(hashes.value(at)).map(ContentHash).ok();
-        let good = hash.zip(V::row(values, at, dimension)).filter(|(hash, value)| {
-            // A null was not written by this code, so the row is invalid.
-            let is_there = hashes.is_valid(at) && values.is_valid(at);
-            is_there
+        let good = hash.zip(encoding(at)).filter(|(hash, value)| {
+            hashes.is_valid(at)
                 && checks.is_none_or(|checks| checks.is_valid(at) && checks.value(at) == check(hash, value, &mut bytes))
         });
         match good {

@@ -14,7 +14,8 @@ use turnflow_engine::wording::count;
 use turnflow_tables::{Mode, Table};
 
 use super::faults::{Fault, call, is_conflict};
-use super::read::read;
+use super::placed::{Maps, Placed};
+use super::read::{placed, read};
 use super::rows::{Stored, batches};
 use super::salvage::{Salvaged, clear, salvage};
 
@@ -22,6 +23,8 @@ use super::salvage::{Salvaged, clear, salvage};
 const MOST_APPENDS: usize = 256;
 /// Maximum number of appends that are not worth a compaction.
 const FEW_APPENDS: usize = 4;
+/// So many new vectors are used where they are stored. Fewer stay on the heap, because each could keep a file.
+const MANY: usize = 32;
 /// Minimum and maximum number of rows in a file, whatever the limit in bytes.
 const ROWS_A_FILE: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
@@ -53,6 +56,10 @@ pub(super) struct Store<V> {
     appends: usize,
     /// Approximate size of a row, in bytes.
     row_bytes: u64,
+    /// The data files in which encodings are used.
+    maps: Maps,
+    /// Whether rows have moved to other data files than those in which their encodings are used.
+    has_moved: bool,
     of: std::marker::PhantomData<V>,
 }
 
@@ -72,6 +79,8 @@ impl<V: Stored> Store<V> {
             damaged: false,
             appends: 0,
             row_bytes: 0,
+            maps: Maps::default(),
+            has_moved: false,
             of: std::marker::PhantomData,
         };
         let mut vectors = Vec::new();
@@ -85,7 +94,8 @@ impl<V: Stored> Store<V> {
             return Ok((store, vectors));
         }
         let uri = path.to_string_lossy().into_owned();
-        let stored = read(&uri, dimension, files, |rows| vectors.extend(rows)).await;
+        let kept = files.map(|files| (files, &mut store.maps));
+        let stored = read(&uri, dimension, kept, |rows| vectors.extend(rows)).await;
         match stored {
             Ok((dataset, 0)) => {
                 // Appends of an earlier process that are not compacted yet.
@@ -144,6 +154,7 @@ impl<V: Stored> Store<V> {
         }
         self.appends = 0;
         self.damaged = false;
+        self.has_moved = true;
         Ok(aside)
     }
 
@@ -163,12 +174,25 @@ impl<V: Stored> Store<V> {
         fault.into()
     }
 
-    /// Appends vectors in one commit.
-    pub async fn append(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<(), IndexError> {
+    /// Appends vectors in one commit. Many are then to be used where they are stored; these are returned.
+    pub async fn append(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<Vec<(ContentHash, V)>, IndexError> {
         if vectors.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
+        let hashes: Vec<ContentHash> = vectors.iter().map(|(hash, _)| *hash).collect();
+        let (before, version) = self.dataset.as_ref().map_or((0, 0), |table| (table.fragments(), table.version()));
         self.write(vectors, None).await?;
+        let mut stored = Vec::new();
+        if hashes.len() >= MANY
+            // Otherwise, there are others among the new files.
+            && let Some(dataset) = self.dataset.as_ref().filter(|table| table.version() == version + 1)
+            // A file that cannot be mapped is read at the next start.
+            && let Ok(Some(placed)) = Placed::<V>::of(dataset, self.dimension, &mut self.maps, before).await
+            && placed.rows() == hashes.len() as u64
+        {
+            let places = hashes.into_iter().zip(0..);
+            stored.extend(places.filter_map(|(hash, row)| Some((hash, placed.get(row)?))));
+        }
         self.appends += 1;
         if self.appends >= MOST_APPENDS
             && let Err(error) = self.compact(MaintenanceLimits::BETWEEN).await
@@ -177,13 +201,30 @@ impl<V: Stored> Store<V> {
             self.appends = 0;
             tracing::warn!(%error, "stored vectors could not be compacted");
         }
-        Ok(())
+        Ok(stored)
+    }
+
+    /// Passes on all encodings where they are stored now, if rows have moved since they were passed on. Returns whether it
+    /// has.
+    pub async fn moved(&mut self, take: impl FnMut(Vec<(ContentHash, V)>)) -> bool {
+        let Some(dataset) = self.dataset.as_ref().filter(|_| self.has_moved) else { return false };
+        self.has_moved = false;
+        self.maps.clear();
+        match placed(dataset, self.dimension, &mut self.maps, take).await {
+            Ok(are_placed) => are_placed,
+            Err(fault) => {
+                // What is in memory is as good.
+                tracing::debug!(?fault, "encodings cannot be used where they are stored");
+                false
+            }
+        }
     }
 
     /// Replaces the stored vectors with these.
     pub async fn replace(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<(), IndexError> {
         self.write(vectors, Some(Mode::Overwrite)).await?;
         self.appends = self.appends.max(FEW_APPENDS + 1);
+        self.has_moved = true;
         Ok(())
     }
 
@@ -267,7 +308,9 @@ impl<V: Stored> Store<V> {
         let Some(dataset) = &mut self.dataset else { return Ok(()) };
         let rows = limits.rewrite.map_or(*ROWS_A_FILE.end(), |bytes| bytes / self.row_bytes.max(1));
         let rows = rows.clamp(*ROWS_A_FILE.start(), *ROWS_A_FILE.end());
+        let before = dataset.version();
         let mut done = call("compact its files", || dataset.compact(rows as usize)).await;
+        self.has_moved |= dataset.version() != before;
         if done.is_ok() {
             // No other process reads the dataset, and this one has read the newest version.
             done = call("remove old versions", || dataset.remove_old_versions(true)).await;
@@ -340,7 +383,36 @@ mod tests {
             assert_eq!(stored[..rows.len()], rows);
             assert_eq!(stored[rows.len()..], [row(7, 2.0), row(29_999, 2.0)]);
             assert_eq!(store.appends, 1);
+            assert!(stored.iter().all(|(_, vector)| vector.are_mapped() == files.is_some()), "where they are stored");
         }
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let own: Vec<&str> = maps.lines().filter(|line| line.contains(&*place.path().to_string_lossy())).collect();
+        assert!(own.iter().all(|line| line.contains(".lance")), "no other files are mapped: {own:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn vectors_are_used_where_they_are_stored_also_after_they_have_moved() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut store, _) = open(place.path()).await;
+        assert!(store.append(vectors(0..3)).await.unwrap().is_empty(), "a few stay on the heap");
+        for part in [10..50, 50..100] {
+            let placed = store.append(vectors(part.clone())).await.unwrap();
+            assert!(placed.iter().all(|(_, vector)| vector.are_mapped()));
+            assert_eq!(placed, vectors(part));
+        }
+        let mut all = Vec::new();
+        assert!(!store.moved(|rows| all.extend(rows)).await);
+        let done = store.maintain(MaintenanceLimits::NONE).await.unwrap();
+        assert!(done.is_some() && store.moved(|rows| all.extend(rows)).await);
+        assert_eq!(all, vectors(0..3).into_iter().chain(vectors(10..100)).collect::<Vec<_>>());
+        assert!(all.iter().all(|(_, vector)| vector.are_mapped()));
+        store.replace(vectors(20..90)).await.unwrap();
+        let mut kept = Vec::new();
+        assert!(store.moved(|rows| kept.extend(rows)).await && !store.moved(|_| {}).await);
+        assert_eq!(kept, vectors(20..90));
+        // What was used before stays as it is.
+        store.maintain(MaintenanceLimits::NONE).await.unwrap();
+        assert_eq!(all[3..], vectors(10..100));
     }
 
     #[tokio::test(flavor = "multi_thread")]

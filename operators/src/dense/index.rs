@@ -18,7 +18,7 @@ use turnflow_engine::component::{
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
-use turnflow_engine::mapped::MappedFiles;
+use turnflow_engine::mapped::{MappedBytes, MappedFiles};
 use turnflow_engine::record::Hit;
 
 use super::SearchIndex;
@@ -110,6 +110,14 @@ impl Stored for Vector {
         let lists = column.as_fixed_size_list_opt()?;
         let values = lists.values().as_primitive_opt::<Float32Type>()?.values();
         values.get(row * dimension..(row + 1) * dimension).map(Into::into)
+    }
+
+    fn width(dimension: usize) -> Option<usize> {
+        cfg!(target_endian = "little").then_some(size_of::<f32>() * dimension)
+    }
+
+    fn mapped(bytes: MappedBytes) -> Option<Self> {
+        Self::mapped(bytes)
     }
 
     fn map_all<'a>(vectors: impl Iterator<Item = &'a mut Self>, files: &MappedFiles) {

@@ -12,7 +12,7 @@ use lance_file::versions::reader_projection_from_whole_schema;
 use lance_io::utils::CachedFileSize;
 
 use crate::commit::Place;
-use crate::{Result, read};
+use crate::{Error, Result, read};
 
 /// Reader of one data file.
 pub struct FileReader {
@@ -29,6 +29,9 @@ impl FileReader {
     pub fn open(path: &Path) -> BoxFuture<'_, Result<Self>> {
         async move {
             let place = Place::of(&path.to_string_lossy())?;
+            if std::fs::metadata(path)?.len() == 0 {
+                return Err(Error::corrupt_file(place.base, "it is empty"));
+            }
             let reader = read::open(&read::scheduler(&place), &place.base, &CachedFileSize::unknown()).await?;
             let projection = reader_projection_from_whole_schema(reader.schema(), reader.version());
             Ok(Self { reader, projection })

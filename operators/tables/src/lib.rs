@@ -15,6 +15,7 @@ mod commit;
 mod compact;
 mod delete;
 mod file;
+mod flat;
 mod read;
 mod tags;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use lance_table::io::commit::ManifestLocation;
 
 use self::commit::Place;
 pub use self::file::FileReader;
+pub use self::flat::Flat;
 pub use self::tags::Tag;
 
 /// Record batches to write.
@@ -103,6 +105,16 @@ impl Table {
         async move { read::rows(self, columns) }.boxed()
     }
 
+    /// Where the values of a column lie in the data files, in the order of the rows, if each is `width` bytes at a place
+    /// of its own. `None` if any are compressed or deleted. The first `from` groups of data files are left out.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub fn flat<'a>(&'a self, column: &'a str, width: usize, from: usize) -> BoxFuture<'a, Result<Option<Vec<Flat>>>> {
+        async move { flat::column(self, column, width, from).await }.boxed()
+    }
+
     /// The version that this is.
     pub fn version(&self) -> u64 {
         self.manifest.version
@@ -140,7 +152,8 @@ impl Table {
         self.manifest.fragments.len()
     }
 
-    /// Merges small files into files of this many rows. Files that have so many rows already are not rewritten.
+    /// Merges small files into files of this many rows. Files that have so many rows already are not rewritten, and come
+    /// before the others then.
     ///
     /// # Errors
     ///

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use lance_core::{Error, Result};
 use object_store::path::Path;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use crate::Table;
@@ -56,11 +57,13 @@ pub(crate) async fn all(place: &Place) -> Result<Vec<Tag>> {
     };
     let mut tags = Vec::new();
     for name in names.iter().filter_map(|name| name.strip_suffix(".json")) {
-        let path = file(place, name)?;
+        // Letters that URLs would not have are encoded in the names of files.
+        let name = percent_decode_str(name).decode_utf8_lossy();
+        let path = file(place, &name)?;
         let bytes = place.store.read_one_all(&path).await?;
         let TagFile { version, created_at: created, .. } =
             serde_json::from_slice(&bytes).map_err(|error| Error::corrupt_file(path, error.to_string()))?;
-        tags.push(Tag { name: name.to_owned(), version, created });
+        tags.push(Tag { name: name.into_owned(), version, created });
     }
     Ok(tags)
 }

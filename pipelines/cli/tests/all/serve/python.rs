@@ -32,7 +32,7 @@ pub fn with(package: &str) -> Option<PathBuf> {
 }
 
 /// Runs a script of `tests/` against a server.
-pub async fn run(python: PathBuf, script: &str, server: &Server, arguments: &[&str]) {
+pub(super) async fn run(python: PathBuf, script: &str, server: &Server, arguments: &[&str]) {
     let mut command = Command::new(python);
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script)).arg(&server.url).args(arguments);
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
