@@ -31,6 +31,7 @@ mod graph;
 mod import;
 mod index;
 mod maintain;
+mod map;
 mod member;
 mod models;
 mod output;
@@ -139,6 +140,7 @@ enum Command {
     Chat(chat::ChatArgs),
     Top(top::TopArgs),
     Import(import::ImportArgs),
+    Map(map::MapArgs),
     Eval(Box<eval::EvalArgs>),
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -375,6 +377,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Maintain(args) => maintain::run(&args),
         Command::Tag(args) => tag::run(&args),
+        Command::Map(args) => map::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),

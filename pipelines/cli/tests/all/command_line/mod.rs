@@ -6,6 +6,7 @@ mod dead_letters;
 mod files;
 mod import;
 mod maintain;
+mod map;
 mod models;
 mod reload;
 mod runs;

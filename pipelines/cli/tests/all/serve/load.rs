@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,8 +16,18 @@ use crate::support::PATIENCE;
 /// request was not answered may have either state and is left out.
 type Known = BTreeMap<String, Option<String>>;
 
-/// Puts, replaces and deletes documents, and asks, until the server is gone.
-async fn write(client: reqwest::Client, url: String, writer: usize, round: usize, mut known: Known) -> Known {
+/// Requests of all writers that are acknowledged before a kill.
+const ACKNOWLEDGED: usize = 100;
+
+/// Puts, replaces and deletes documents, and asks, until the server is gone. Counts what is acknowledged.
+async fn write(
+    client: reqwest::Client,
+    url: String,
+    writer: usize,
+    round: usize,
+    mut known: Known,
+    acknowledged: Arc<AtomicUsize>,
+) -> Known {
     for number in 0.. {
         let id = format!("w{writer}/{}", number % 20);
         let at = format!("{url}/v1/documents/{id}");
@@ -29,6 +41,7 @@ async fn write(client: reqwest::Client, url: String, writer: usize, round: usize
                 let is_absent = status == 404 && is_deletion && before.is_none_or(|before| before.is_none());
                 assert!(status == 200 || is_absent, "{id}: {status}");
                 known.insert(id, Some(text).filter(|_| !is_deletion));
+                acknowledged.fetch_add(1, Ordering::SeqCst);
             }
             Err(_) => break,
         }
@@ -65,17 +78,25 @@ async fn kills_under_load_lose_no_document_that_was_acknowledged() {
             }
             break;
         }
+        let acknowledged = Arc::<AtomicUsize>::default();
         let writers: Vec<_> = std::mem::take(&mut known)
             .into_iter()
             .enumerate()
-            .map(|(at, of)| tokio::spawn(write(server.client.clone(), server.url.clone(), at, round, of)))
+            .map(|(at, of)| {
+                let (client, url) = (server.client.clone(), server.url.clone());
+                tokio::spawn(write(client, url, at, round, of, acknowledged.clone()))
+            })
             .collect();
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        let enough = async {
+            while acknowledged.load(Ordering::SeqCst) < ACKNOWLEDGED {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, enough).await.unwrap();
         server.child.kill().unwrap();
         for writer in writers {
             known.push(writer.await.unwrap());
         }
-        assert!(known.iter().map(Known::len).sum::<usize>() > 0, "nothing was acknowledged");
     }
 }
 

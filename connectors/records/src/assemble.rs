@@ -1,0 +1,252 @@
+//! Assembly: turns of messages.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use jaq_json::Val;
+
+use crate::Turn;
+use crate::calls;
+use crate::message::{Item, Message, Options};
+
+/// Number of messages that became no turn, by the reason.
+type LeftOut = BTreeMap<&'static str, u64>;
+
+/// Makes turns of what a mapping gave, in the order of its records.
+pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
+    let (mut messages, mut model_calls) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Item::Message(message) => messages.push(*message),
+            Item::Call(call) => model_calls.push(*call),
+        }
+    }
+    let mut left_out = LeftOut::new();
+    messages.extend(calls::messages(model_calls));
+    let messages = with_conversations(joined(versions(messages, &mut left_out)));
+    // Conversations in the order in which they came.
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut conversations: Vec<(String, Vec<Message>)> = Vec::new();
+    for message in messages {
+        let Some(name) = message.conversation.clone() else {
+            *left_out.entry("no conversation").or_default() += 1;
+            continue;
+        };
+        let at = *places.entry(name.clone()).or_insert_with(|| {
+            conversations.push((name, Vec::new()));
+            conversations.len() - 1
+        });
+        conversations[at].1.push(message);
+    }
+    let mut turns = Vec::new();
+    for (name, mut messages) in conversations {
+        if options.with_agent && !messages.iter().any(|message| is_agent(message) || message.to_agent) {
+            *left_out.entry("without the agent").or_default() += messages.len() as u64;
+            continue;
+        }
+        messages.sort_by(|a, b| a.order.cmp(&b.order));
+        if options.branch {
+            messages = branch(messages, &mut left_out);
+        }
+        for (part, messages) in (1..).zip(sessions(messages)) {
+            let name = if part == 1 { name.clone() } else { format!("{name}#{part}") };
+            let messages = merged(taken_back(messages, &mut left_out), options.glue.as_deref().unwrap_or(" "));
+            number(&name, messages, &mut turns, &mut left_out);
+        }
+    }
+    (turns, left_out)
+}
+
+fn is_agent(message: &Message) -> bool {
+    message.speaker.as_deref() == Some("agent")
+}
+
+/// Of the versions of a message the one that counts: of the lowest rank, the highest version, or the last one. It has the
+/// place and the time of the first one. Messages that are removed are left out.
+fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut kept: Vec<Message> = Vec::new();
+    let mut removed: HashSet<String> = HashSet::new();
+    for message in messages {
+        let Some(id) = message.id.clone() else {
+            kept.push(message);
+            continue;
+        };
+        if message.removed {
+            removed.insert(id);
+            continue;
+        }
+        let Some(at) = places.get(&id).copied() else {
+            places.insert(id, kept.len());
+            kept.push(message);
+            continue;
+        };
+        let first = &mut kept[at];
+        *left_out.entry("another version").or_default() += 1;
+        let is_better = (message.rank, &first.version) <= (first.rank, &message.version)
+            && (message.rank < first.rank || message.version >= first.version);
+        let (time, order) = (first.time.or(message.time), first.order.clone().or_else(|| message.order.clone()));
+        let to_agent = first.to_agent || message.to_agent;
+        let conversation = first.conversation.clone().or_else(|| message.conversation.clone());
+        let parent = first.parent.clone().or_else(|| message.parent.clone());
+        if is_better {
+            *first = message;
+        }
+        (first.time, first.order, first.to_agent, first.conversation, first.parent) =
+            (time, order, to_agent, conversation, parent);
+    }
+    *left_out.entry("deleted").or_default() += removed.iter().filter(|id| places.contains_key(*id)).count() as u64;
+    kept.retain(|message| message.id.as_ref().is_none_or(|id| !removed.contains(id)));
+    left_out.retain(|_, count| *count > 0);
+    kept
+}
+
+/// What messages with one key share: conversation, time and order.
+type Shared = (Option<String>, Option<f64>, Option<Val>);
+
+/// Gives messages that share a key what one of them has: conversation, time and order.
+fn joined(mut messages: Vec<Message>) -> Vec<Message> {
+    let mut shared: HashMap<String, Shared> = HashMap::new();
+    for message in &messages {
+        let Some(key) = &message.join else { continue };
+        let of = shared.entry(key.clone()).or_default();
+        of.0 = of.0.take().or_else(|| message.conversation.clone());
+        of.1 = of.1.or(message.time);
+        of.2 = of.2.take().or_else(|| message.order.clone());
+    }
+    for message in &mut messages {
+        if let Some((conversation, time, order)) = message.join.as_ref().and_then(|key| shared.get(key)) {
+            message.conversation = message.conversation.take().or_else(|| conversation.clone());
+            message.time = message.time.or(*time);
+            message.order = message.order.take().or_else(|| order.clone());
+        }
+    }
+    messages
+}
+
+/// Gives messages without a conversation that of their parents, or the id of the first message of their chain.
+fn with_conversations(mut messages: Vec<Message>) -> Vec<Message> {
+    let by_id: HashMap<String, usize> =
+        messages.iter().enumerate().filter_map(|(at, message)| Some((message.id.clone()?, at))).collect();
+    for at in 0..messages.len() {
+        if messages[at].conversation.is_some() {
+            continue;
+        }
+        let (mut seen, mut current) = (HashSet::new(), at);
+        let found = loop {
+            if let Some(conversation) = &messages[current].conversation {
+                break Some(conversation.clone());
+            }
+            match messages[current].parent.as_ref() {
+                Some(parent) => match by_id.get(parent).filter(|next| seen.insert(**next)) {
+                    Some(next) => current = *next,
+                    // It was said before what is known.
+                    None => break Some(parent.clone()),
+                },
+                None => break messages[current].id.clone(),
+            }
+        };
+        messages[at].conversation = found;
+    }
+    messages
+}
+
+/// Of each tree of messages the branch that has the latest one. Messages are in their order.
+fn branch(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+    let by_id: HashMap<&str, usize> =
+        messages.iter().enumerate().filter_map(|(at, message)| Some((message.id.as_deref()?, at))).collect();
+    let parent = |at: usize| messages[at].parent.as_deref().and_then(|parent| by_id.get(parent).copied());
+    let path = |at: usize| {
+        let mut path = vec![at];
+        while let Some(next) = path.last().and_then(|last| parent(*last)).filter(|next| !path.contains(next)) {
+            path.push(next);
+        }
+        path
+    };
+    let mut kept: HashSet<usize> = HashSet::new();
+    let mut seen: HashSet<usize> = HashSet::new();
+    for at in (0..messages.len()).rev() {
+        let path = path(at);
+        if path.last().is_some_and(|first| seen.insert(*first)) {
+            kept.extend(path);
+        }
+    }
+    if kept.len() < messages.len() {
+        *left_out.entry("another branch").or_default() += (messages.len() - kept.len()) as u64;
+    }
+    messages.iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, message)| message.clone()).collect()
+}
+
+/// The messages between marks at which another conversation starts.
+fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
+    let mut parts = vec![Vec::new()];
+    let mut has_started = false;
+    for message in messages {
+        if message.starts {
+            let is_empty = parts.last().is_none_or(Vec::is_empty);
+            if has_started || !is_empty {
+                parts.push(Vec::new());
+            }
+            has_started = true;
+        } else if let Some(part) = parts.last_mut() {
+            part.push(message);
+        }
+    }
+    parts
+}
+
+/// The messages without those that are taken back.
+fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+    let mut kept: Vec<Message> = Vec::new();
+    for message in messages {
+        if !message.rewind {
+            kept.push(message);
+            continue;
+        }
+        if let Some(at) = kept.iter().rposition(|before| before.speaker.as_deref() == Some("user")) {
+            *left_out.entry("taken back").or_default() += (kept.len() - at) as u64;
+            kept.truncate(at);
+        }
+    }
+    kept
+}
+
+/// The messages; neighbours with one key are one.
+fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
+    let mut kept: Vec<Message> = Vec::new();
+    for message in messages {
+        match kept.last_mut().filter(|last| message.merge.is_some() && last.merge == message.merge) {
+            Some(last) => {
+                let text = last.text.get_or_insert_default();
+                text.extend([glue, message.text.as_deref().unwrap_or_default()]);
+            }
+            None => kept.push(message),
+        }
+    }
+    kept
+}
+
+/// Numbers the turns of a conversation.
+fn number(name: &str, messages: Vec<Message>, turns: &mut Vec<Turn>, left_out: &mut LeftOut) {
+    let mut last = 0;
+    for message in messages {
+        let speaker = match message.speaker.as_deref() {
+            Some("user") => "user",
+            Some("agent") => "agent",
+            _ => {
+                *left_out.entry("neither user nor agent").or_default() += 1;
+                continue;
+            }
+        };
+        let Some(text) = message.text.filter(|text| !text.trim().is_empty()) else {
+            *left_out.entry("without text").or_default() += 1;
+            continue;
+        };
+        let turn = match (message.turn, speaker) {
+            (Some(turn), _) => turn,
+            (None, "user") => last + 1,
+            (None, _) => last.max(1),
+        };
+        last = last.max(turn);
+        turns.push(Turn { conversation_id: name.to_owned(), turn, speaker, text, timestamp: message.time });
+    }
+}

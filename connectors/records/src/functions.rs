@@ -1,0 +1,176 @@
+//! What programs can do beside jq: texts of parts, texts of markup, times.
+
+use jaq_core::data::JustLut;
+use jaq_core::native::{Fun, bome, run, v};
+use jaq_core::{Error, RunPtr};
+use jaq_json::Val;
+use scraper::{Html, Node};
+
+use crate::message::text_of;
+use crate::times;
+
+/// Definitions in jq that every mapping has.
+pub(crate) const DEFINITIONS: &str = include_str!("functions.jq");
+
+/// Filters of jq that mappings do not have: what they give depends on more than the record, or goes elsewhere. They are
+/// replaced by errors, with so many arguments.
+const REFUSED: &[(&str, usize)] = &[
+    ("now", 0),
+    ("env", 0),
+    ("halt", 1),
+    ("localtime", 0),
+    ("strflocaltime", 1),
+    ("debug_empty", 0),
+    ("stderr_empty", 0),
+];
+
+/// Whether mappings have a filter of jq as it is.
+pub(crate) fn is_known(name: &str) -> bool {
+    !REFUSED.iter().any(|(refused, _)| *refused == name)
+}
+
+type Native = (&'static str, Box<[jaq_core::Bind]>, RunPtr<JustLut<Val>>);
+
+/// Our own filters.
+pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Val>>> {
+    let all: [Native; 4] = [
+        ("html_text", v(0), |cv| bome(text("html_text", &cv.1).map(|text| Val::from(html_text(&text))))),
+        ("mail_text", v(0), |cv| bome(text("mail_text", &cv.1).map(|text| Val::from(mail_text(&text))))),
+        ("seconds", v(0), |cv| {
+            let found = match &cv.1 {
+                Val::Null => Ok(Val::Null),
+                value => times::seconds(value).map(Val::from).ok_or_else(|| told(format!("{value} is no time"))),
+            };
+            bome(found)
+        }),
+        ("seconds", v(1), |mut cv| {
+            let form = cv.0.pop_var();
+            let found = text("seconds", &cv.1).and_then(|time| {
+                let form = text("seconds", &form)?;
+                times::of_form(&time, &form).map(Val::from).map_err(told)
+            });
+            bome(found)
+        }),
+    ];
+    let refused = |(name, arguments): &(&'static str, usize)| -> Native {
+        (name, v(*arguments), |_| bome(Err(told("a mapping has no clock, no environment and no output".to_owned()))))
+    };
+    all.into_iter().chain(REFUSED.iter().map(refused)).map(run::<JustLut<Val>>)
+}
+
+fn told(reason: String) -> Error<Val> {
+    Error::new(Val::from(reason))
+}
+
+fn text(name: &str, value: &Val) -> Result<String, Error<Val>> {
+    text_of(value).ok_or_else(|| told(format!("`{name}` needs a text, and gets {value}")))
+}
+
+/// Elements that begin on a line of their own.
+const BLOCKS: &[&str] = &[
+    "p",
+    "div",
+    "br",
+    "li",
+    "ul",
+    "ol",
+    "tr",
+    "table",
+    "blockquote",
+    "pre",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "section",
+    "article",
+    "header",
+    "footer",
+    "hr",
+];
+
+/// The text of HTML: blocks are on lines of their own, and white space is one blank.
+pub(crate) fn html_text(html: &str) -> String {
+    let mut lines = vec![String::new()];
+    for edge in Html::parse_fragment(html).root_element().traverse() {
+        let (node, is_open) = match &edge {
+            ego_tree::iter::Edge::Open(node) => (node, true),
+            ego_tree::iter::Edge::Close(node) => (node, false),
+        };
+        match node.value() {
+            Node::Text(text) if is_open => {
+                let is_hidden = node.parent().is_some_and(|parent| {
+                    parent.value().as_element().is_some_and(|of| ["script", "style"].contains(&of.name()))
+                });
+                if let Some(line) = lines.last_mut().filter(|_| !is_hidden) {
+                    line.push_str(text);
+                }
+            }
+            Node::Element(element) if BLOCKS.contains(&element.name()) => lines.push(String::new()),
+            _ => {}
+        }
+    }
+    let lines = lines.iter().map(|line| line.split([' ', '\t', '\n', '\r']).filter(|word| !word.is_empty()));
+    let lines = lines.map(|words| words.collect::<Vec<_>>().join(" ")).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What a mail says itself: without the text that it quotes at its end, the line before that, and the signature.
+pub(crate) fn mail_text(body: &str) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    for line in body.lines() {
+        if line == "-- " || line == "--" {
+            break;
+        }
+        lines.push(line);
+    }
+    let is_blank = |line: &&str| line.trim().is_empty();
+    let drop_blank = |lines: &mut Vec<&str>| {
+        while lines.last().is_some_and(is_blank) {
+            lines.pop();
+        }
+    };
+    drop_blank(&mut lines);
+    let mut has_quoted = false;
+    while lines.last().is_some_and(|line| line.starts_with('>') || has_quoted && line.trim().is_empty()) {
+        lines.pop();
+        has_quoted = true;
+    }
+    // `On Monday, Ann wrote:`, perhaps on two lines.
+    if has_quoted && lines.last().is_some_and(|line| line.trim_end().ends_with(':')) {
+        while lines.last().is_some_and(|line| !line.trim().is_empty()) {
+            lines.pop();
+        }
+    }
+    drop_blank(&mut lines);
+    // Mailboxes put `>` before a line that begins with `From `.
+    let undone =
+        |line: &&str| line.strip_prefix('>').filter(|line| line.starts_with("From ")).unwrap_or(line).to_owned();
+    lines.iter().map(undone).collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_becomes_text() {
+        for (html, expected) in [
+            ("<p>At&nbsp;ten &amp; <b>noon</b></p>", "At\u{a0}ten & noon"),
+            ("<div>One<br>two</div>\n<ul><li>a</li><li>b</li></ul>", "One\ntwo\na\nb"),
+            ("plain &lt;text&gt;", "plain <text>"),
+            ("<style>x{}</style><script>1</script>y", "y"),
+        ] {
+            assert_eq!(html_text(html), expected, "{html}");
+        }
+    }
+
+    #[test]
+    fn a_mail_says_what_is_not_quoted() {
+        let reply = "Yes.\n\n>From noon on.\n\nOn Mon, 2 Mar 2026, Ann\n<ann@x.example> wrote:\n> Is it open?\n> \n\n-- \nMara\n";
+        assert_eq!(mail_text(reply), "Yes.\n\nFrom noon on.");
+        assert_eq!(mail_text("> quoted\nfirst, then the answer"), "> quoted\nfirst, then the answer");
+    }
+}

@@ -1,0 +1,139 @@
+//! Records of any form become turns of conversations.
+//!
+//! 1. A *decoder* ([`decode`]) makes records of files: lines of JSON, rows of a table, mails, cues of a transcript.
+//! 2. A *mapping* ([`Mapping`]), which is a jq program, makes messages of each record: none, one or many.
+//! 3. The *assembly* ([`assemble`]) makes turns of messages: it orders them, drops what came twice, applies edits and
+//!    deletions, follows links between messages, removes histories that are repeated, and numbers the turns.
+//!
+//! A preset ([`presets`]) is a jq program for a form that many programs write.
+
+mod assemble;
+mod calls;
+pub mod decode;
+mod functions;
+mod mapping;
+mod message;
+pub mod presets;
+mod times;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use self::assemble::assemble;
+pub use self::decode::{DecodeError, Record, Source};
+pub use self::mapping::{Mapping, ProgramError};
+pub use self::message::{Item, Message, Options};
+
+/// A turn as turnflow reads it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Turn {
+    /// The conversation.
+    pub conversation_id: String,
+    /// The number of the question in it, from 1; an agent's turn has that of the question before it.
+    pub turn: u32,
+    /// `user` or `agent`.
+    pub speaker: &'static str,
+    /// What was said.
+    pub text: String,
+    /// When, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<f64>,
+}
+
+/// What a mapping makes of files.
+#[derive(Debug, Default)]
+pub struct Mapped {
+    /// The turns, conversation by conversation.
+    pub turns: Vec<Turn>,
+    /// Number of records that were read.
+    pub records: u64,
+    /// Number of records that gave no message.
+    pub skipped: u64,
+    /// Number of messages that became no turn, by the reason.
+    pub left_out: BTreeMap<&'static str, u64>,
+    /// Records that could not be read or mapped, with the reason.
+    pub refused: Vec<(Source, String)>,
+}
+
+/// Why files cannot be mapped at all.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No file was found.
+    #[error("there are no files in {}", .0.display())]
+    Nothing(PathBuf),
+}
+
+/// Reads a table of columns (Parquet or Arrow) as lines of JSON. This crate has no reader of its own for these.
+pub type Columns<'a> = &'a dyn Fn(&Path) -> io::Result<Box<dyn io::Read>>;
+
+/// Maps files, and those of folders, to turns.
+///
+/// # Errors
+///
+/// A file cannot be read. What is wrong within a file is in [`Mapped::refused`].
+pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'_>>) -> Result<Mapped, MapError> {
+    let mut mapped = Mapped::default();
+    let mut items = Vec::new();
+    for path in decode::files(paths)? {
+        let mut each = |record: Result<Record, (Source, DecodeError)>| {
+            mapped.records += 1;
+            let (source, found) = match record {
+                Ok(record) => {
+                    let found = mapping.run(&record);
+                    (record.source, found)
+                }
+                Err((source, error)) => (source, Err(error.to_string())),
+            };
+            match found {
+                Ok(found) => {
+                    mapped.skipped += u64::from(found.is_empty());
+                    items.extend(found);
+                }
+                Err(reason) => mapped.refused.push((source, reason)),
+            }
+        };
+        decode::read(&path, mapping.options(), columns, &mut each).map_err(|source| MapError::Io { path, source })?;
+    }
+    (mapped.turns, mapped.left_out) = assemble(items, mapping.options());
+    Ok(mapped)
+}
+
+/// The presets that make turns of these files, those with the most turns first.
+///
+/// # Errors
+///
+/// A file cannot be read.
+pub fn recognise(paths: &[PathBuf], columns: Option<Columns<'_>>) -> Result<Vec<(&'static str, Mapped)>, MapError> {
+    let first = decode::files(paths)?.into_iter().next();
+    let form = first.map(|path| decode::form_of(&path)).unwrap_or_default();
+    let mut found = Vec::new();
+    for (name, code) in presets::PRESETS {
+        let Ok(mapping) = Mapping::of(code) else { continue };
+        let options = mapping.options();
+        let fits = options.decode.as_deref().is_none_or(|decode| decode == form || decode == "lines" && form == "text");
+        if !fits {
+            continue;
+        }
+        let mapped = map_files(&mapping, paths, columns)?;
+        let speakers: BTreeSet<&str> = mapped.turns.iter().map(|turn| turn.speaker).collect();
+        if speakers.len() == 2 && mapped.refused.is_empty() {
+            found.push((*name, mapped));
+        }
+    }
+    found.sort_by_key(|(_, mapped)| std::cmp::Reverse(mapped.turns.len()));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! What a mapping makes of a record: messages, or calls of a model that repeat what was said before.
+
+use jaq_json::{Num, Val};
+use serde::Deserialize;
+
+use crate::times::seconds;
+
+/// How a form is read and assembled: the line `#: {…}` at the top of a mapping, in JSON.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// How records are made of a file: `jsonl`, `json` (one document; the elements of a list are records), `csv`, `mbox`,
+    /// `vtt`, `lines` (with `start`), `sqlite` (with `query`) or `text` (a file is a record). By default, the name of the
+    /// file tells.
+    pub decode: Option<String>,
+    /// For `lines`: a regular expression for the beginning of a message, with names for its parts. What follows up to the
+    /// next beginning belongs to the message.
+    pub start: Option<String>,
+    /// For `sqlite`: the query whose rows are records.
+    pub query: Option<String>,
+    /// Of messages with parents: only the branch with the latest message counts.
+    pub branch: bool,
+    /// Leave out conversations in which no agent speaks or is spoken to.
+    pub with_agent: bool,
+    /// Text between messages that are joined.
+    pub glue: Option<String>,
+}
+
+/// What a mapping gives.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// A message, or something about messages.
+    Message(Box<Message>),
+    /// A call of a model.
+    Call(Box<Call>),
+}
+
+/// A message. All fields may be missing.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    /// Identifies it: a message that comes again with its id is a newer version.
+    pub id: Option<String>,
+    /// The message that it follows or answers.
+    pub parent: Option<String>,
+    /// The conversation; by default that of its parents.
+    pub conversation: Option<String>,
+    /// Who speaks.
+    pub speaker: Option<String>,
+    /// What is said.
+    pub text: Option<String>,
+    /// When, in seconds since 1970.
+    pub time: Option<f64>,
+    /// Its place in the conversation; by default that of its record.
+    pub order: Option<Val>,
+    /// The number of its turn, if the form has one.
+    pub turn: Option<u32>,
+    /// Of messages with one id, those of the lowest rank count.
+    pub rank: i64,
+    /// Of messages with one id and rank, the highest version counts; by default, the last one that came.
+    pub version: Option<Val>,
+    /// Messages with one key share conversation, time and order.
+    pub join: Option<String>,
+    /// It is deleted.
+    pub removed: bool,
+    /// It takes back the last question before it, and what followed.
+    pub rewind: bool,
+    /// From here on, it is another conversation.
+    pub starts: bool,
+    /// Neighbours with one key are one message.
+    pub merge: Option<String>,
+    /// It is said to the agent.
+    pub to_agent: bool,
+}
+
+/// A call of a model: the messages that it was sent, and its answer.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    /// A call that comes again with its id is the same.
+    pub id: Option<String>,
+    /// The conversation, if the caller names one.
+    pub conversation: Option<String>,
+    /// Whether the conversation is found by its messages if it is not known.
+    pub guess: bool,
+    /// Its place among the calls.
+    pub order: Option<Val>,
+    /// When it began: the time of its question.
+    pub time: Option<f64>,
+    /// What was said before, and the question.
+    pub messages: Vec<Message>,
+    /// The answer.
+    pub answer: Option<Message>,
+}
+
+impl Item {
+    /// Reads what a mapping has given.
+    ///
+    /// # Errors
+    ///
+    /// It is no object, or a field has another type or is not known.
+    pub fn of(value: &Val) -> Result<Self, String> {
+        let fields = fields(value)?;
+        if fields.iter().any(|(name, _)| name == "messages" || name == "answer") {
+            return Call::of(fields).map(|call| Self::Call(Box::new(call)));
+        }
+        Message::of(fields).map(|message| Self::Message(Box::new(message)))
+    }
+}
+
+type Fields = Vec<(String, Val)>;
+
+fn fields(value: &Val) -> Result<Fields, String> {
+    let Val::Obj(fields) = value else { return Err(format!("the mapping gives {}, and no object", short(value))) };
+    let named = |(name, value): (&Val, &Val)| Some((text_of(name)?, value.clone()));
+    Ok(fields.iter().filter_map(named).collect())
+}
+
+impl Message {
+    fn of(fields: Fields) -> Result<Self, String> {
+        let mut message = Self::default();
+        for (name, value) in fields {
+            if matches!(value, Val::Null) {
+                continue;
+            }
+            match &*name {
+                "id" => message.id = Some(id(&name, &value)?),
+                "parent" => message.parent = Some(id(&name, &value)?),
+                "conversation" => message.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
+                "speaker" => message.speaker = Some(id(&name, &value)?),
+                "text" => message.text = Some(text_of(&value).ok_or_else(|| wrong(&name, "a text", &value))?),
+                "time" => message.time = Some(seconds(&value).ok_or_else(|| wrong(&name, "a time", &value))?),
+                "order" => message.order = Some(value),
+                "version" => message.version = Some(value),
+                "turn" => message.turn = Some(turn(&name, &value)?),
+                "rank" => message.rank = number(&value).ok_or_else(|| wrong(&name, "a number", &value))? as i64,
+                "join" => message.join = Some(id(&name, &value)?),
+                "merge" => message.merge = Some(id(&name, &value)?),
+                "removed" => message.removed = flag(&name, &value)?,
+                "rewind" => message.rewind = flag(&name, &value)?,
+                "starts" => message.starts = flag(&name, &value)?,
+                "to_agent" => message.to_agent = flag(&name, &value)?,
+                other => return Err(format!("the mapping gives a field `{other}`, which no message has")),
+            }
+        }
+        Ok(message)
+    }
+}
+
+impl Call {
+    fn of(fields: Fields) -> Result<Self, String> {
+        let mut call = Self::default();
+        for (name, value) in fields {
+            if matches!(value, Val::Null) {
+                continue;
+            }
+            let message = |value: &Val| Message::of(self::fields(value)?);
+            match &*name {
+                "id" => call.id = Some(id(&name, &value)?),
+                "conversation" => call.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
+                "guess" => call.guess = flag(&name, &value)?,
+                "order" => call.order = Some(value),
+                "time" => call.time = Some(seconds(&value).ok_or_else(|| wrong(&name, "a time", &value))?),
+                "messages" => {
+                    let Val::Arr(list) = &value else { return Err(wrong(&name, "a list", &value)) };
+                    call.messages = list.iter().map(message).collect::<Result<_, _>>()?;
+                }
+                "answer" => call.answer = Some(message(&value)?),
+                other => return Err(format!("the mapping gives a field `{other}`, which no call has")),
+            }
+        }
+        Ok(call)
+    }
+}
+
+fn wrong(name: &str, kind: &str, value: &Val) -> String {
+    format!("the mapping gives `{name}` as {}, which is not {kind}", short(value))
+}
+
+/// A value in a message, not at length.
+fn short(value: &Val) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+pub(crate) fn text_of(value: &Val) -> Option<String> {
+    match value {
+        Val::TStr(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    }
+}
+
+pub(crate) fn number(value: &Val) -> Option<f64> {
+    match value {
+        Val::Num(Num::Int(number)) => Some(*number as f64),
+        Val::Num(number) => number.to_string().parse().ok(),
+        _ => None,
+    }
+}
+
+/// An id: a text, or a number with all its digits.
+fn id(name: &str, value: &Val) -> Result<String, String> {
+    match value {
+        Val::Num(number) => Ok(number.to_string()),
+        value => text_of(value).ok_or_else(|| wrong(name, "a text or a number", value)),
+    }
+}
+
+fn flag(name: &str, value: &Val) -> Result<bool, String> {
+    match value {
+        Val::Bool(value) => Ok(*value),
+        value => Err(wrong(name, "true or false", value)),
+    }
+}
+
+fn turn(name: &str, value: &Val) -> Result<u32, String> {
+    let number = number(value).or_else(|| text_of(value)?.trim().parse().ok());
+    let whole = number.filter(|number| number.fract() == 0.0 && (1.0..f64::from(u32::MAX)).contains(number));
+    whole.map(|number| number as u32).ok_or_else(|| wrong(name, "a whole number from 1", value))
+}

@@ -1,0 +1,244 @@
+use super::*;
+
+#[test]
+fn every_preset_is_a_program() {
+    let wrong: Vec<String> = presets::PRESETS
+        .iter()
+        .filter_map(|(name, code)| Some(format!("{name}: {}", Mapping::of(code).err()?)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Logs as their programs write them, with the turns that are right: `$TURNFLOW_LOGS`, a folder for each preset.
+#[test]
+fn logs_of_other_programs_become_turns() {
+    let Some(logs) = std::env::var_os("TURNFLOW_LOGS").map(PathBuf::from) else {
+        println!("skipped: TURNFLOW_LOGS names no folder of logs");
+        return;
+    };
+    let mut wrong = Vec::new();
+    // Tables of columns are read by another crate.
+    for (name, code) in presets::PRESETS.iter().filter(|(name, _)| *name != "wildchat-parquet") {
+        let folder = logs.join(name);
+        let input = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let input = input.filter(|path| path.file_stem().is_some_and(|stem| stem == "input")).collect::<Vec<_>>();
+        let mapped = map_files(&Mapping::of(code).unwrap(), &input, None).unwrap();
+        let out: String = mapped.turns.iter().map(|turn| serde_json::to_string(turn).unwrap() + "\n").collect();
+        let place = std::env::temp_dir().join(format!("{name}.turns.jsonl"));
+        std::fs::write(&place, out).unwrap();
+        let arguments = [logs.join("same.py"), place, folder.join("expected.jsonl")];
+        let done = std::process::Command::new("python3").args(arguments).output().unwrap();
+        if !done.status.success() || !mapped.refused.is_empty() {
+            println!("== {name} {:?} {:?}\n{}", mapped.refused, mapped.left_out, String::from_utf8_lossy(&done.stdout));
+            wrong.push(*name);
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}: {wrong:?}", wrong.len(), presets::PRESETS.len());
+}
+
+/// The turns of lines of JSON, as `conversation turn speaker text`.
+fn turns(code: &str, lines: &str) -> Vec<String> {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("log.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    let mapped = map_files(&Mapping::of(code).unwrap(), &[path], None).unwrap();
+    assert!(mapped.refused.is_empty(), "{:?}", mapped.refused);
+    let shown = |turn: &Turn| format!("{} {} {} {}", turn.conversation_id, turn.turn, turn.speaker, turn.text);
+    mapped.turns.iter().map(shown).collect()
+}
+
+#[test]
+fn questions_are_numbered_and_an_agent_may_speak_first() {
+    let log = r#"{"c": "a", "s": "bot", "t": "Hello."}
+{"c": "a", "s": "Human", "t": "One?"}
+{"c": "b", "s": "user", "t": "Other?"}
+{"c": "a", "s": "tool", "t": "{}"}
+
+{"c": "a", "s": "user", "t": "Two?"}
+{"c": "a", "s": "assistant", "t": "Both."}
+{"c": "a", "s": "assistant", "t": " "}
+"#;
+    let found = turns("{conversation: .c, speaker: (.s | role), text: .t}", log);
+    assert_eq!(found, ["a 1 agent Hello.", "a 2 user One?", "a 3 user Two?", "a 3 agent Both.", "b 1 user Other?"]);
+}
+
+#[test]
+fn messages_come_late_twice_and_with_another_text_and_are_deleted() {
+    let log = r#"{"id": 3, "at": 30, "s": "user", "t": "Three?"}
+{"id": 1, "at": 10, "s": "user", "t": "One?"}
+{"id": 2, "at": 20, "s": "agent", "t": "Yes."}
+{"id": 1, "at": 10, "s": "user", "t": "One?"}
+{"id": 2, "at": 20, "s": "agent", "t": "No.", "v": 2}
+{"id": 2, "at": 20, "s": "agent", "t": "Perhaps.", "v": 1}
+{"id": 4, "at": 40, "s": "user", "t": "Never mind."}
+{"id": 4, "gone": true}
+"#;
+    let code = "{id, conversation: 7, speaker: .s, text: .t, order: .at, version: .v, removed: .gone}";
+    assert_eq!(turns(code, log), ["7 1 user One?", "7 1 agent No.", "7 2 user Three?"]);
+}
+
+#[test]
+fn chains_of_replies_are_conversations_and_the_latest_branch_counts() {
+    let log = r#"{"id": "d", "to": "c", "s": "agent", "t": "At ten."}
+{"id": "a", "s": "user", "t": "When?"}
+{"id": "b", "to": "a", "s": "agent", "t": "Today."}
+{"id": "c", "to": "b", "s": "user", "t": "At what time?"}
+{"id": "c2", "to": "b", "s": "user", "t": "And where?"}
+{"id": "x", "s": "user", "t": "Alone."}
+{"id": "o", "to": "gone", "s": "user", "t": "Whose parent is not there."}
+"#;
+    let code = "{id, parent: .to, speaker: .s, text: .t, order: $source.number}";
+    let all = turns(code, log);
+    assert_eq!(all.len(), 7);
+    let branch = turns(&format!("#: {{\"branch\": true}}\n{code}"), log);
+    let of_a: Vec<&String> = branch.iter().filter(|turn| turn.starts_with("a ")).collect();
+    assert_eq!(of_a, ["a 1 user When?", "a 1 agent Today.", "a 2 user And where?"]);
+    assert!(branch.contains(&"gone 1 user Whose parent is not there.".to_owned()), "{branch:?}");
+    let circle = "{\"id\": \"a\", \"to\": \"b\", \"s\": \"user\", \"t\": \"x\"}\n{\"id\": \"b\", \"to\": \"a\", \"s\": \"user\", \"t\": \"y\"}\n";
+    assert_eq!(turns(&format!("#: {{\"branch\": true}}\n{code}"), circle).len(), 2);
+}
+
+#[test]
+fn a_history_that_is_repeated_or_cut_is_said_once() {
+    let call = |id: u32, said: &[(&str, &str)], answer: Option<&str>| {
+        let messages: Vec<_> =
+            said.iter().map(|(role, content)| serde_json::json!({"role": role, "content": content})).collect();
+        serde_json::json!({"id": id, "messages": messages, "answer": answer}).to_string() + "\n"
+    };
+    let (u, a) = ("user", "assistant");
+    let log = [
+        call(1, &[("system", "Be brief."), (u, "One?")], Some("Yes.")),
+        call(2, &[(u, "One?"), (a, "Yes."), (u, "Two?")], None),
+        // Tried again, and sent twice.
+        call(3, &[(u, "One?"), (a, "Yes."), (u, "Two?")], Some("No.")),
+        call(3, &[(u, "One?"), (a, "Yes."), (u, "Two?")], Some("No.")),
+        // Another one begins in the same way.
+        call(4, &[(u, "One?")], Some("No.")),
+        call(5, &[(u, "One?"), (a, "No."), (u, "Why?")], Some("So.")),
+        // Old messages are cut.
+        call(6, &[(u, "One?"), (a, "Yes."), (u, "Two?"), (a, "No."), (u, "Three?")], Some("Maybe.")),
+    ];
+    let code = r#"{id, guess: true, conversation: "c\(.id)", order: .id, messages: (.messages | chat_messages),
+        answer: (if .answer then {speaker: "agent", text: .answer} else null end)}"#;
+    let found = turns(code, &log.concat());
+    let expected = [
+        "c1 1 user One?",
+        "c1 1 agent Yes.",
+        "c1 2 user Two?",
+        "c1 2 agent No.",
+        "c1 3 user Three?",
+        "c1 3 agent Maybe.",
+        "c4 1 user One?",
+        "c4 1 agent No.",
+        "c4 2 user Why?",
+        "c4 2 agent So.",
+    ];
+    assert_eq!(found, expected);
+    let cut = [
+        call(1, &[(u, "One?"), (a, "Yes."), (u, "Two?")], Some("No.")),
+        call(2, &[(u, "Two?"), (a, "No."), (u, "Three?")], None),
+    ];
+    let named = code.replace("\"c\\(.id)\"", "\"c\"");
+    let shown = turns(&named, &cut.concat());
+    assert_eq!(shown, ["c 1 user One?", "c 1 agent Yes.", "c 2 user Two?", "c 2 agent No.", "c 3 user Three?"]);
+}
+
+#[test]
+fn questions_are_taken_back_and_sessions_begin_again() {
+    let log = r#"{"starts": true}
+{"s": "user", "t": "One?"}
+{"s": "user", "t": "Oops?"}
+{"s": "agent", "t": "What?"}
+{"rewind": true}
+{"s": "agent", "t": "Yes."}
+{"starts": true}
+{"s": "user", "t": "Again?"}
+"#;
+    let code = "{conversation: \"c\", speaker: .s, text: .t, starts, rewind}";
+    assert_eq!(turns(code, log), ["c 1 user One?", "c 1 agent Yes.", "c#2 1 user Again?"]);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    for (code, line, column, reason) in [
+        ("{conversation: .c", 1, 18, "closing brace"),
+        (".c |\n  nothing", 2, 3, "there is no filter `nothing`"),
+        (".c | $x", 1, 6, "there is no variable `$x`"),
+        ("#: {\"decoder\": \"csv\"}\n.", 1, 13, "unknown field"),
+        ("\n#: {", 2, 4, "options"),
+    ] {
+        let error = Mapping::of(code).unwrap_err();
+        assert_eq!((error.line, error.column), (line, column), "{code}: {error}");
+        assert!(error.reason.contains(reason), "{code}: {error}");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("log.jsonl");
+    std::fs::write(&path, "{\"a\": 1}\nnot json\n{\"a\": \"x\"}\n[]\n{\"a\": 123456789012345678901234567890}\n")
+        .unwrap();
+    let mapping =
+        Mapping::of("if .a == \"x\" then error(\"no x\") else {conversation: .a, speaker: \"user\", text: \"t\"} end");
+    let mapped = map_files(&mapping.unwrap(), &[path], None).unwrap();
+    let told: Vec<(u64, &str)> = mapped.refused.iter().map(|(source, reason)| (source.number, &**reason)).collect();
+    assert_eq!(told.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 3, 4]);
+    assert!(told[0].1.contains("not JSON") && told[1].1.contains("no x"), "{told:?}");
+    assert_eq!(mapped.turns[1].conversation_id, "123456789012345678901234567890", "all digits");
+    for (code, reason) in [
+        ("1", "no object"),
+        ("{conversation: [], text: \"x\"}", "`conversation`"),
+        ("{name: 1}", "field `name`"),
+        ("{time: \"soon\"}", "`time`"),
+        ("now", "no clock"),
+        ("env", "no clock"),
+        ("{turn: 0}", "`turn`"),
+    ] {
+        let record = Record { value: Default::default(), source: Source::default() };
+        let error = Mapping::of(code).unwrap().run(&record).err().unwrap_or_default();
+        assert!(error.contains(reason), "{code}: {error}");
+    }
+}
+
+#[test]
+fn tables_mails_transcripts_and_texts_are_records() {
+    let place = tempfile::tempdir().unwrap();
+    let read = |name: &str, text: &[u8], options: &str| {
+        let path = place.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let mut found = Vec::new();
+        let options: Options = serde_json::from_str(options).unwrap();
+        decode::read(&path, &options, None, &mut |record| match record {
+            Ok(record) => found.push(record.value.to_string()),
+            Err((source, error)) => found.push(format!("{}: {error}", source.number)),
+        })
+        .unwrap();
+        found
+    };
+    let csv = read("a.csv", b"\xef\xbb\xbfid;text\n01;\"a;\"\"b\"\"\nc\"\n", "{}");
+    assert_eq!(csv, [r#"{"id":"01","text":"a;\"b\"\nc"}"#]);
+    assert_eq!(
+        read("b.csv", b"id,text\n1,gr\xfc\xdfe\n", "{}"),
+        [r#"{"id":"1","text":"grüße"}"#],
+        "as Windows writes it"
+    );
+    let vtt = read(
+        "a.vtt",
+        b"WEBVTT\r\n\r\n00:01.000 --> 00:02.500\r\n<v Ann>Hi &amp; hello.\r\n<v Bo>Yes.\r\n\r\nx\r\n1 --> soon\r\n",
+        "{}",
+    );
+    assert_eq!(vtt.len(), 3);
+    assert!(vtt[0].contains(r#""voice":"Ann","text":"Hi & hello.""#) && vtt[2].contains("no times"), "{vtt:?}");
+    let lines = read(
+        "a.txt",
+        "no start\nAnn: one\ntwo\nBo: three\n".as_bytes(),
+        r#"{"start": "^(?<who>Ann|Bo): (?<text>.*)$"}"#,
+    );
+    assert_eq!(lines, [r#"{"who":"Ann","text":"one\ntwo"}"#, r#"{"who":"Bo","text":"three"}"#]);
+    let sse = read("a.sse", b": hi\n\ndata: {\"a\":1}\n\ndata: {\"a\":\n\ndata: [DONE]\n\n", "{}");
+    assert_eq!(sse, [r#"{"events":[{"a":1},["DONE"]],"ended":true}"#.replace(",[\"DONE\"]", "")]);
+    let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
+    assert!(read("deep.json", &deep, "{}")[0].contains("nested"));
+    assert!(
+        read("none.sqlite", b"not a database at all, but long enough", r#"{"query": "SELECT 1"}"#)[0]
+            .contains("not a database")
+    );
+    assert_eq!(read("list.json", b"[{\"a\":1},2]", "{}"), [r#"{"a":1}"#, "2"]);
+}

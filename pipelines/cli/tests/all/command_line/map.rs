@@ -1,0 +1,66 @@
+//! `turnflow map`: turns of logs that other programs have written.
+
+use std::fs;
+
+use super::run;
+
+/// Two calls of a model, the second of which repeats the first, and one that is no chat.
+const PROXY: &str = r#"{"id": "1", "trace_id": "t", "call_type": "acompletion", "status": "success", "startTime": 1772442900.25, "endTime": 1772442901.5, "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When does the ferry leave?"}], "response": {"choices": [{"message": {"role": "assistant", "content": "At ten."}}]}}
+{"id": "2", "trace_id": "t", "call_type": "acompletion", "status": "failure", "startTime": 1772442920, "endTime": 1772442921, "messages": [{"role": "user", "content": "When does the ferry leave?"}, {"role": "assistant", "content": "At ten."}, {"role": "user", "content": [{"type": "text", "text": "On Sundays too?"}]}]}
+{"id": "3", "trace_id": "u", "call_type": "aembedding", "status": "success", "messages": "x"}
+"#;
+
+const TURNS: &str = r#"{"conversation_id":"t","turn":1,"speaker":"user","text":"When does the ferry leave?","timestamp":1772442900.25}
+{"conversation_id":"t","turn":1,"speaker":"agent","text":"At ten.","timestamp":1772442901.5}
+{"conversation_id":"t","turn":2,"speaker":"user","text":"On Sundays too?","timestamp":1772442920.0}
+"#;
+
+#[test]
+fn a_log_of_another_program_is_mapped_and_run() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("proxy.jsonl"), PROXY).unwrap();
+    let mapped = run(dir.path(), &["map", "--preset", "litellm-payload", "proxy.jsonl"]).good();
+    assert_eq!(mapped.out, TURNS);
+    let told = "3 records: 3 turns in 1 conversation; left out: 1 record without a message; ";
+    assert!(mapped.err.starts_with(told), "{}", mapped.err);
+    // A copy of the preset does the same.
+    let program = run(dir.path(), &["map", "--show", "litellm-payload"]).good().out;
+    fs::write(dir.path().join("own.jq"), program).unwrap();
+    assert_eq!(run(dir.path(), &["map", "--jq", "own.jq", "proxy.jsonl"]).good().out, TURNS);
+    // The turns are a log that a pipeline reads.
+    fs::write(dir.path().join("turns.jsonl"), TURNS).unwrap();
+    fs::write(dir.path().join("docs.jsonl"), "{\"_id\": \"a\", \"text\": \"The ferry leaves at ten.\"}\n").unwrap();
+    let pipeline = r#"Pipeline(
+        corpora: { "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) },
+        nodes: {
+            "turns": JsonLines(path: "turns.jsonl"),
+            "query": LastTurn(input: "turns"),
+            "found": Bm25(input: "query", corpus: "docs"),
+            "out": JsonLinesSink(input: "found", path: "out.jsonl"),
+        },
+    )"#;
+    fs::write(dir.path().join("p.ron"), pipeline).unwrap();
+    run(dir.path(), &["run", "p.ron", "--once"]).good();
+    assert_eq!(fs::read_to_string(dir.path().join("out.jsonl")).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn what_fits_and_what_is_wrong_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("proxy.jsonl"), PROXY).unwrap();
+    let list = run(dir.path(), &["map", "--list"]).good().out;
+    assert!(list.lines().count() >= 30 && list.contains("litellm-payload"), "{list}");
+    let failed = |arguments: &[&str], words: &[&str]| {
+        let ended = run(dir.path(), arguments);
+        assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{arguments:?}");
+        words.iter().for_each(|word| assert!(ended.err.contains(word), "{arguments:?}: {}", ended.err));
+    };
+    failed(&["map", "proxy.jsonl"], &["give a preset: of this log, `litellm-payload` (3 turns) makes turns"]);
+    failed(&["map", "--preset", "litelm", "proxy.jsonl"], &["no preset `litelm`", "`litellm-payload`?"]);
+    failed(&["map", "--preset", "sharegpt", "proxy.jsonl"], &["proxy.jsonl:1:", "`litellm-payload` (3 turns)"]);
+    failed(&["map", "--preset", "sharegpt", "nothing"], &["nothing", "No such file"]);
+    fs::write(dir.path().join("wrong.jq"), "{conversation: .a,\n speaker: usr}").unwrap();
+    failed(&["map", "--jq", "wrong.jq", "proxy.jsonl"], &["wrong.jq, line 2, column 11: there is no filter `usr`"]);
+    fs::write(dir.path().join("odd.jsonl"), "{\"x\": 1}\n").unwrap();
+    failed(&["map", "odd.jsonl"], &["no preset makes turns of this log"]);
+}
