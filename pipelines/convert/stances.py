@@ -167,9 +167,9 @@ def learn(arguments):
     hard = numpy.array([label == "answers" and text in written for text, label, _ in found])
 
     def threshold(kind):
-        """The smallest probability above which at most 1 of 100 answers is, of those that look like refusals."""
+        """The smallest probability above which at most 1 of 200 answers is, of those that look like refusals."""
         others = numpy.sort(held[hard, kind])[::-1]
-        least = max(0.5, others[len(others) // 100])
+        least = max(0.5, others[len(others) // 200])
         found = (held[labels == kind, kind] > least).mean()
         print(f"{CLASSES[kind]}: threshold {least:.3f}, found on held-out folds {found:.3f} of {(labels == kind).sum()}")
         return float(least)
@@ -213,30 +213,31 @@ def judged(mtrag):
         yield ("declines" if declines else "answers"), answer["model_response"]
 
 
+def evaluated(turnflow, texts, metrics, folder):
+    """What `turnflow eval` counts for texts with an answerability each."""
+    tasks, answers = [], []
+    for at, (kind, text) in enumerate(texts):
+        task = {"task_id": f"t{at}", "conversation_id": f"t{at}", "turn": 1, "answerability": kind}
+        tasks.append(json.dumps(task | {"input": [{"speaker": "user", "text": "?"}]}) + "\n")
+        answers.append(json.dumps({"task_id": f"t{at}", "predictions": [{"text": text}]}) + "\n")
+    (folder / "tasks.jsonl").write_text("".join(tasks), encoding="utf-8")
+    (folder / "answers.jsonl").write_text("".join(answers), encoding="utf-8")
+    output = folder / "figures.json"
+    command = [turnflow, "eval", "--answers", folder / "answers.jsonl", "--tasks", folder / "tasks.jsonl"]
+    command += ["--output", output] + (["--metrics", metrics] if metrics else [])
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return json.loads(output.read_text(encoding="utf-8"))["generation"]
+
+
 def labelled(turnflow, texts, metrics, folder):
-    """How many texts of each label got each label, as `turnflow eval` counts them."""
-    run = {}
-    for asked in (False, True):
-        with open(folder / "tasks.jsonl", "w", encoding="utf-8") as tasks, open(
-            folder / "answers.jsonl", "w", encoding="utf-8"
-        ) as answers:
-            for at, (label, text) in enumerate(texts):
-                # Only answers to underspecified questions are asked whether they ask back.
-                kind = "UNDERSPECIFIED" if asked else STANDS[label]
-                task = {"task_id": f"{label}-{at}", "conversation_id": f"{label}-{at}", "turn": 1, "target": "-"}
-                said = [{"speaker": "user", "text": "?"}]
-                print(json.dumps(task | {"input": said, "Answerability": [kind], "answerability": kind}), file=tasks)
-                print(json.dumps({"task_id": task["task_id"], "predictions": [{"text": text}]}), file=answers)
-        if asked:
-            break
-        output = folder / "figures.json"
-        command = [turnflow, "eval", "--answers", folder / "answers.jsonl", "--tasks", folder / "tasks.jsonl"]
-        command += ["--output", output] + (["--metrics", metrics] if metrics else [])
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        figures = json.loads(output.read_text(encoding="utf-8"))
-        run["labels"] = {LABEL[kind]: counts for kind, counts in figures["abstention"]["labels"].items()}
-        run["asked"] = figures.get("clarification", {}).get("asked", {})
-        run["accuracy"] = figures["abstention"]["answerability_accuracy"]
+    """How many texts of each label got each label."""
+    figures = evaluated(turnflow, [(STANDS[label], text) for label, text in texts], metrics, folder)
+    run = {"labels": {LABEL[kind]: counts for kind, counts in figures["abstention"]["labels"].items()}}
+    run["accuracy"] = figures["abstention"]["answerability_accuracy"]
+    run["asked"] = figures.get("clarification", {}).get("asked", {})
+    # Only answers to underspecified questions are tested for questions back.
+    others = [("UNDERSPECIFIED", text) for label, text in texts if label != "asks"]
+    run["wrongly"] = evaluated(turnflow, others, metrics, folder)["clarification"]["asked"]
     return run
 
 
@@ -244,9 +245,10 @@ def table(name, run):
     print(f"\n{name}\n\n| label | declines | in part | answers or asks |\n|---|---|---|---|")
     for label, counts in run["labels"].items():
         print(f"| {label} | {counts.get('yes', 0)} | {counts.get('partial', 0)} | {counts.get('no', 0)} |")
-    accuracy = run["accuracy"]
-    print(f"\nanswerability: {accuracy['count']} of {accuracy['of']} right; ", end="")
-    print(f"asking back: {run['asked'].get('count', 0)} of {run['asked'].get('of', 0)} found")
+    accuracy, asked, wrongly = run["accuracy"], run["asked"], run["wrongly"]
+    print(f"\nanswerability: {accuracy['count']} of {accuracy['of']} right")
+    print(f"asking back: {asked.get('count', 0)} of {asked.get('of', 0)} found, and {wrongly['count']} of", end="")
+    print(f" {wrongly['of']} others")
 
 
 def measure(arguments):

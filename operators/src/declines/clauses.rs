@@ -2,19 +2,14 @@
 
 use std::sync::LazyLock;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
+use super::patterns::named;
 use crate::reply::unquote;
 
 /// A pattern of this module. All of them are constants, which a test compiles.
 pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a constant pattern")
-}
-
-/// A pattern for texts in the plain spelling: `\w+` is a word, and `.` a character of ASCII.
-pub(super) fn plain_pattern(text: &str) -> Regex {
-    let text = text.replace(r"\w+", "[a-z0-9'.-]+").replace(".*", r"[\x20-~]*");
-    RegexBuilder::new(&text).unicode(false).size_limit(64 << 20).build().expect("a constant pattern")
 }
 
 /// Words in quotation marks and code: they are cited, and do not speak for the answer.
@@ -26,6 +21,7 @@ static LINK: LazyLock<Regex> = LazyLock::new(|| {
 });
 /// Words in brackets.
 static BESIDE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\([^()]{0,80}\)"));
+/// Short forms, and the words that they stand for.
 static SHORT: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"\b(?:cannot|can't|cant)\b", "can not"),
@@ -72,22 +68,11 @@ fn spelled(token: &str) -> &str {
 }
 
 /// Where a clause ends: before a word of contrast or consequence, and at strong punctuation.
-static ENDS: LazyLock<Regex> = LazyLock::new(|| {
-    plain_pattern(
-        r"(?x)
-        (?:\ [;:])+ (?:\ (?:however|but|yet|so|therefore|and|though|nevertheless|nonetheless|instead)\b (?:\ ,)?)?
-        | (?:\ ,)? (?:\ (?:and|yet))? \ (?:but|however|nevertheless|nonetheless|although|even\ though|whereas)\b (?:\ ,)?
-        | \ , \ (?:yet|though|so|therefore|hence|thus|while|and|instead)\b (?:\ ,)?
-        | \ and\ (?:therefore|thus|hence|so)\b",
-    )
-});
+static ENDS: LazyLock<Regex> = LazyLock::new(|| named("ends"));
 /// A part after a comma that begins like this has a subject of its own.
-static SUBJECT: LazyLock<Regex> = LazyLock::new(|| {
-    plain_pattern(r"^ (?:i|we|you|he|she|it|they|there|this|these|those|that|please|my|our|none|nothing|neither|no) \w")
-});
+static SUBJECT: LazyLock<Regex> = LazyLock::new(|| named("subject"));
 /// A part before a comma that begins like this is beside the main clause.
-static ASIDE: LazyLock<Regex> =
-    LazyLock::new(|| plain_pattern(r"^(?: and)? (?:while|although|though|whereas|even|despite)\b"));
+static ASIDE: LazyLock<Regex> = LazyLock::new(|| named("aside"));
 
 /// A clause.
 #[derive(Debug, PartialEq)]

@@ -1,9 +1,9 @@
 //! Reads from an answer's text whether it declines, answers in part, answers, or asks back.
 //!
 //! The text is read sentence by sentence, and each sentence clause by clause. A clause declines if its grammar says so:
-//! who speaks or what was read *does not* have, find, know or mention *what is asked*. Courtesies, referrals to somebody
-//! else and remarks on what the sources are about belong to the refusal. So a text of refusals alone declines, and one
-//! with anything else answers in part. English only; other languages by phrases and question marks.
+//! who speaks or what was read *does not* have, find, know or mention *what is asked*. Courtesies, referrals to
+//! somebody else and remarks on what the sources are about belong to the refusal. So a text of refusals alone declines,
+//! and one with anything else answers in part. English only; other languages by phrases and question marks.
 //!
 //! With a `Head`, a learned label corrects the rules.
 
@@ -12,6 +12,7 @@ mod clauses;
 mod grammar;
 mod head;
 mod neutral;
+mod patterns;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use crate::citations::without;
 use crate::sentences::sentence_ranges;
 use asking::{Asking, asking, is_puzzled};
 use clauses::{clauses, plain, without_quotations};
-use neutral::{is_before, is_neutral, is_remark};
+use neutral::{is_before, is_neutral, is_remark, is_search};
 
 /// Number of words of a sentence that are read. So what a longer beginning of a sentence does is certain, whatever
 /// follows.
@@ -73,16 +74,27 @@ pub(crate) fn surely_answers(beginning: &str) -> bool {
     }
     let sentences = sentences(beginning);
     let last = sentences.len().saturating_sub(1);
-    sentences.iter().enumerate().any(|(at, sentence)| {
-        let is_whole = at < last || count(&plain(sentence)) > MOST_WORDS;
-        let answers = |(act, _): &(Act, usize)| matches!(act, Act::Answers | Act::Asks(Asking::Something));
-        is_whole && sentence_acts(sentence).iter().any(answers)
+    acts_of(&sentences).iter().enumerate().any(|(at, acts)| {
+        let is_whole = at < last || count(&plain(&sentences[at])) > MOST_WORDS;
+        is_whole && acts.iter().any(|(act, _)| matches!(act, Act::Answers | Act::Asks(Asking::Something)))
     })
 }
 
 /// The acts of a text, with the number of words of each.
 pub(crate) fn acts(text: &str) -> Vec<(Act, usize)> {
-    sentences(text).iter().flat_map(|sentence| sentence_acts(sentence)).collect()
+    acts_of(&sentences(text)).into_iter().flatten().collect()
+}
+
+/// The acts of each sentence.
+pub(crate) fn acts_of(sentences: &[String]) -> Vec<Vec<(Act, usize)>> {
+    // Whether the sentence before was about the sources, which are *they* or *it* now.
+    let mut on_sources = false;
+    let mut acts = Vec::new();
+    for sentence in sentences {
+        acts.push(sentence_acts(sentence, on_sources));
+        on_sources = grammar::names_sources(&plain(sentence));
+    }
+    acts
 }
 
 /// The sentences of a text, without citations and quotations.
@@ -92,7 +104,7 @@ pub(crate) fn sentences(text: &str) -> Vec<String> {
 }
 
 /// The acts of a sentence's clauses.
-pub(crate) fn sentence_acts(sentence: &str) -> Vec<(Act, usize)> {
+fn sentence_acts(sentence: &str, after_sources: bool) -> Vec<(Act, usize)> {
     let words = plain(sentence);
     let whole = count(&words);
     let words = beginning(&words);
@@ -105,13 +117,14 @@ pub(crate) fn sentence_acts(sentence: &str) -> Vec<(Act, usize)> {
     let mut acts: Vec<(Act, usize)> = Vec::new();
     let mut on_sources = false;
     for clause in &clauses {
+        let they = on_sources || after_sources && is_pronoun(clause.text);
         let act = match () {
             () if is_puzzled(clause.text) => Act::Neutral,
-            () if grammar::declines(clause) || on_sources && grammar::they_lack(clause) => Act::Declines,
-            () if is_neutral(clause.text) => Act::Neutral,
+            () if grammar::declines(clause) || they && grammar::they_lack(clause) => Act::Declines,
+            () if is_neutral(clause.text) || is_search(clause.text) => Act::Neutral,
             () => Act::Answers,
         };
-        on_sources |= act == Act::Declines || grammar::names_sources(clause.text);
+        on_sources |= act == Act::Declines || grammar::names_sources(clause.text) || is_search(clause.text);
         acts.push((act, count(clause.text)));
     }
     // "According to the passages, it is not known." "The passages name the members, but not their ages."
@@ -123,6 +136,11 @@ pub(crate) fn sentence_acts(sentence: &str) -> Vec<(Act, usize)> {
         }
     }
     acts
+}
+
+/// Whether a clause begins with a word that stands for the sources or for who reads them.
+fn is_pronoun(clause: &str) -> bool {
+    [" they ", " it ", " neither ", " none ", " i ", " we "].iter().any(|word| clause.starts_with(word))
 }
 
 /// The first words of a sentence.
@@ -152,7 +170,7 @@ pub(crate) fn stance_of(acts: &[(Act, usize)]) -> Stance {
 pub(crate) fn asks(acts: &[(Act, usize)]) -> bool {
     let told: Vec<(Act, usize)> = acts.iter().copied().filter(|(act, _)| *act != Act::Neutral).collect();
     let asking = |(act, words): &(Act, usize)| if matches!(act, Act::Asks(_)) { *words } else { 0 };
-    let (asking, all): (usize, usize) = (told.iter().map(asking).sum(), acts.iter().map(|(_, words)| words).sum());
+    let (asking, all): (usize, usize) = (told.iter().map(asking).sum(), told.iter().map(|(_, words)| words).sum());
     let first = matches!(told.first(), Some((Act::Asks(Asking::Which | Asking::More | Asking::Shortly), _)));
     let last = matches!(told.last(), Some((Act::Asks(Asking::Which | Asking::More), _)));
     first || last || asking > 0 && 2 * asking >= all

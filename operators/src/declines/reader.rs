@@ -6,7 +6,7 @@ use turnflow_engine::component::BuildError;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 
 use super::head::{Head, Likely};
-use super::{Act, Asking, Stance, asks, is_blank, sentence_acts, sentences, stance_of};
+use super::{Act, Asking, Stance, acts_of, asks, is_blank, sentences, stance_of};
 
 /// Number of sentences of a text that the encoder reads, from the first.
 const MOST_SENTENCES: usize = 24;
@@ -65,7 +65,7 @@ impl Reader {
 
     async fn acts(&self, text: &str) -> Result<Vec<(Act, usize)>, InferenceError> {
         let sentences = sentences(text);
-        let mut acts: Vec<_> = sentences.iter().map(|sentence| sentence_acts(sentence)).collect();
+        let mut acts = acts_of(&sentences);
         if let Some((embedder, head)) = &self.learned {
             let read = &sentences[..sentences.len().min(MOST_SENTENCES)];
             let vectors = embedder.embed(read.to_vec(), Role::Passage, Priority::Turn).await?;

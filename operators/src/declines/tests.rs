@@ -111,3 +111,39 @@ fn questions_back_are_told_from_offers_and_from_questions_within_answers() {
     // A refusal that asks for more of anything remains a refusal.
     expect(Stance::Declines, &["I don't have that information. Could you provide more context?"]);
 }
+
+#[test]
+fn further_wordings_of_refusals() {
+    expect(
+        Stance::Declines,
+        &[
+            "Frankly, I do not know.",
+            "No clue, sorry.",
+            "It's not in there.",
+            "Whether it was granted cannot be seen from the context.",
+            "In the documents I can access, the role of the treasurer is never defined.",
+            "None of what I have read tells me which key opens the gate.",
+            "The retrieved text is about something else entirely.",
+            "I do not have that information. However, you may want to contact the office.",
+            "According to the provided documents, there is no explicit information about the fare.",
+        ],
+    );
+    expect(
+        Stance::Answers,
+        &["Your documents are not returned after the interview.", "The results were not confirmed by later studies."],
+    );
+}
+
+#[test]
+fn the_sources_may_be_they() {
+    expect(
+        Stance::Declines,
+        &[
+            "The passages discuss vaccines in general. They do not address the one you name.",
+            "I searched for the recipe but couldn't find it.",
+            "The excerpts focus on the architecture, and the cost of the building is not discussed.",
+            "I'd like to help, but I have no information about bus connections.",
+        ],
+    );
+    expect(Stance::Answers, &["There was no answer when the rescuers called.", "The tomb was not found."]);
+}

@@ -19,10 +19,11 @@
 //! is written to `checks.confidence`. An answer below the threshold becomes the sentence too. `turnflow calibrate`
 //! learns the weights and the threshold from labelled tasks.
 //!
-//! With `judge`, a language model judges answers that the rules cannot decide: those that mention something missing, and
-//! those that decline in part (MTRAG, appendix F.3: yes, partial or no). `yes` means that the answer is IDK; `partial` remains an answer; the verdict is written to `checks.idk`. If
-//! the call fails or the reply cannot be parsed, the answer is kept, with a warning. The judge's prompt has the
-//! placeholders `{question}` and `{answer}`. Cost: one model call for each such answer.
+//! With `judge`, a language model judges answers that the rules cannot decide: those that mention something missing,
+//! and those that decline in part (MTRAG, appendix F.3: yes, partial or no). `yes` means that the answer is IDK;
+//! `partial` remains an answer; the verdict is written to `checks.idk`. If the call fails or the reply cannot be
+//! parsed, the answer is kept, with a warning. The judge's prompt has the placeholders `{question}` and `{answer}`.
+//! Cost: one model call for each such answer.
 
 mod confidence;
 mod rules;
@@ -199,8 +200,8 @@ impl OperatorConfig for IdkNormalizeConfig {
             format!("{} signals, threshold {}", confidence.weights.len(), confidence.threshold)
         });
         format!(
-            "sentence: {:?}, min_support: {support}, min_shared: {shared}, confidence: {confidence}, {prefixes} prefixes, \
-             {phrases} phrases, ambiguous: {}, {hedges} hedges, encoder: {encoder}, judge: {judge}",
+            "sentence: {:?}, min_support: {support}, min_shared: {shared}, confidence: {confidence}, \
+             {prefixes} prefixes, {phrases} phrases, ambiguous: {}, {hedges} hedges, encoder: {encoder}, judge: {judge}",
             self.sentence, self.ambiguous
         )
     }

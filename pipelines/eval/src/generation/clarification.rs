@@ -3,8 +3,8 @@
 //! The scripts of MTRAG-UN (Rosenthal et al. 2026) let a judge decide whether a response mainly asks for what the
 //! question lacks; that is the right response to an underspecified question. The judge's prompt is
 //! `prompts/clarification.txt`. Without a judge, the rules that recognise IDK responses decide: the response asks if at
-//! least half of its words are in sentences that ask, or if its first or last sentence asks what the user means. An offer
-//! of further help does not ask.
+//! least half of its words are in sentences that ask, or if its first or last sentence asks what the user means. An
+//! offer of further help does not ask.
 
 use std::sync::Arc;
 
