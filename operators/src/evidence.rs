@@ -161,7 +161,7 @@ fn coverage(answer: &Answer) -> f64 {
 }
 
 /// The mean, over the answer's sentences, of the best cosine with a sentence of a passage.
-async fn support(embedder: &dyn Embedder, answer: &Answer) -> Result<Option<f32>, InferenceError> {
+pub(crate) async fn support(embedder: &dyn Embedder, answer: &Answer) -> Result<Option<f32>, InferenceError> {
     let sentences = |text: &str| -> Vec<String> {
         sentence_ranges(text)
             .into_iter()

@@ -15,6 +15,7 @@ mod code;
 mod conformance;
 mod content;
 mod cores;
+pub mod declines;
 pub mod decompose;
 pub mod dense;
 pub mod diversify;

@@ -5,8 +5,12 @@
 //! ```
 //!
 //! Removes prefixes that models put before an answer. An answer becomes the configured sentence with the status `idk`
-//! if it matches one of the known phrases for not knowing, if it is empty, or if its passages support it less than
-//! `min_support` (TechSSN, the normalisation after generation; RAGTUM answers the same way when no passage is left).
+//! if it declines, if it is empty or has nothing but citations, or if its passages support it less than `min_support`
+//! or `min_shared` (TechSSN, the normalisation after generation; RAGTUM answers the same way when no passage is left).
+//!
+//! Whether it declines is read by the grammar of its clauses (`declines`), and by the configured phrases. With
+//! `encoder`, a learned label corrects the rules: a logistic regression over the vectors of the answer's sentences.
+//! A question back to the user is no IDK answer. Cost: one model input for each of the first 24 sentences.
 //!
 //! With `ambiguous`, an answer that says in part that it does not know becomes the sentence too, and with `hedges` an
 //! answer that doubts itself (TechSSN, section 3.11: answers that are ambiguous, or of low confidence).
@@ -15,14 +19,15 @@
 //! is written to `checks.confidence`. An answer below the threshold becomes the sentence too. `turnflow calibrate`
 //! learns the weights and the threshold from labelled tasks.
 //!
-//! With `judge`, a language model judges answers that the rules cannot decide: those that mention something missing
-//! without starting with a phrase, and those that start with a phrase but continue (MTRAG, appendix F.3: yes, partial
-//! or no). `yes` means that the answer is IDK; `partial` remains an answer; the verdict is written to `checks.idk`. If
-//! the call fails or the reply cannot be parsed, the answer is kept, with a warning. The judge's prompt has the
-//! placeholders `{question}` and `{answer}`. Cost: one model call for each such answer.
+//! With `judge`, a language model judges answers that the rules cannot decide: those that mention something missing,
+//! and those that decline in part (MTRAG, appendix F.3: yes, partial or no). `yes` means that the answer is IDK;
+//! `partial` remains an answer; the verdict is written to `checks.idk`. If the call fails or the reply cannot be
+//! parsed, the answer is kept, with a warning. The judge's prompt has the placeholders `{question}` and `{answer}`.
+//! Cost: one model call for each such answer.
 
 mod confidence;
 mod rules;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -34,17 +39,20 @@ use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, TextEffect, built_at_once,
+    OperatorError, OperatorKind, TextEffect,
 };
+use turnflow_engine::inference::Embedder;
 use turnflow_engine::language::{Generator, SamplingFields};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 pub use confidence::Confidence;
-pub use rules::{IdkRules, Said, label};
-use rules::{Phrases, default_patterns, default_phrases, default_prefixes};
+pub use rules::{IdkRules, label};
+use rules::{Phrases, default_patterns, default_prefixes};
 
-use crate::models::generator;
+use crate::declines::{Head, Reader, Stance};
+use crate::evidence::support;
+use crate::models::{embedder, generator};
 use crate::template::Template;
 
 /// Entry in the operator table.
@@ -73,20 +81,32 @@ pub struct IdkNormalizeConfig {
     /// introductions.
     #[serde(default = "default_patterns")]
     pub patterns: Vec<String>,
-    /// Phrases of IDK answers. An answer that starts with one of them, and does not continue with `but` or `however`,
-    /// is IDK. Letter case and punctuation are ignored.
-    #[serde(default = "default_phrases")]
+    /// Further phrases of IDK answers, such as those of other languages than English. An answer that starts with one of
+    /// them, and does not continue with `but` or `however`, is IDK. Letter case and punctuation are ignored. Default:
+    /// none; the grammar of English decides.
+    #[serde(default)]
     pub phrases: Vec<String>,
-    /// Whether an answer is IDK too if it has a phrase of several words anywhere, and answers the rest. Default false.
+    /// The encoder of the learned label, which corrects the grammar. Default: none.
+    #[serde(default)]
+    pub encoder: Option<String>,
+    /// File with the weights of the learned label. Default: built-in ones, for MiniLM.
+    #[serde(default)]
+    pub head: Option<FilePath>,
+    /// Whether an answer is IDK too if it declines in part, and answers the rest. Default false.
     #[serde(default)]
     pub ambiguous: bool,
     /// Phrases of low confidence. An answer that has one of them anywhere is IDK. Letter case and punctuation are
     /// ignored. Default: none.
     #[serde(default)]
     pub hedges: Vec<String>,
-    /// Minimum support by the passages, where it is measured (a cosine, −1 to 1). Default: no minimum.
+    /// Minimum support by the passages (a cosine, −1 to 1), where it is measured: by an operator before, or here with
+    /// `encoder`. Default: no minimum.
     #[serde(default)]
     pub min_support: Option<f32>,
+    /// Minimum share of the answer's content words that its passages contain, 0 to 1. It is written to `checks.shared`.
+    /// Default: no minimum.
+    #[serde(default)]
+    pub min_shared: Option<f32>,
     /// Weights, bias and threshold for evidence, as `turnflow calibrate` writes them. Default: evidence is ignored.
     #[serde(default)]
     pub confidence: Option<Confidence>,
@@ -126,6 +146,12 @@ impl OperatorConfig for IdkNormalizeConfig {
         if let Some(support) = self.min_support {
             check.range("min_support", support, -1.0, 1.0);
         }
+        if let Some(shared) = self.min_shared {
+            check.range("min_shared", shared, 0.0, 1.0);
+        }
+        if self.head.is_some() && self.encoder.is_none() {
+            check.error("wrong-value", "head", "the weights need an `encoder`");
+        }
         if self.hedges.iter().any(|hedge| !hedge.contains(char::is_alphanumeric)) {
             check.error("wrong-value", "hedges", "a phrase has no words");
         }
@@ -148,13 +174,16 @@ impl OperatorConfig for IdkNormalizeConfig {
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         let judge = self.judge.as_deref();
-        judge.map(|name| ModelUse { field: "judge", name, capability: Capability::Generate }).into_iter().collect()
+        let judge = judge.map(|name| ModelUse { field: "judge", name, capability: Capability::Generate });
+        let encoder = self.encoder.as_deref();
+        let encoder = encoder.map(|name| ModelUse { field: "encoder", name, capability: Capability::Embed });
+        judge.into_iter().chain(encoder).collect()
     }
 
     fn text_effect(&self) -> TextEffect {
         // These read the whole text, or other values than the text.
-        let reads_all = self.ambiguous || !self.hedges.is_empty() || self.judge.is_some() || self.confidence.is_some();
-        if reads_all || self.min_support.is_some() {
+        let reads_all = self.ambiguous || !self.hedges.is_empty() || self.judge.is_some() || self.encoder.is_some();
+        if reads_all || self.confidence.is_some() || self.min_support.is_some() || self.min_shared.is_some() {
             return TextEffect::Whole;
         }
         let rules = IdkRules::of(self.prefixes.clone(), &self.patterns, &self.phrases);
@@ -162,21 +191,23 @@ impl OperatorConfig for IdkNormalizeConfig {
     }
 
     fn explain(&self) -> String {
-        let least = self.min_support.map_or("any".to_owned(), |support| support.to_string());
+        let least = |least: Option<f32>| least.map_or("any".to_owned(), |least| least.to_string());
+        let (support, shared) = (least(self.min_support), least(self.min_shared));
+        let encoder = self.encoder.as_deref().unwrap_or("none");
         let (prefixes, phrases, hedges) = (self.prefixes.len(), self.phrases.len(), self.hedges.len());
         let judge = self.judge.as_deref().unwrap_or("none");
         let confidence = self.confidence.as_ref().map_or("none".to_owned(), |confidence| {
             format!("{} signals, threshold {}", confidence.weights.len(), confidence.threshold)
         });
         format!(
-            "sentence: {:?}, min_support: {least}, confidence: {confidence}, {prefixes} prefixes, {phrases} phrases, \
-             ambiguous: {}, {hedges} hedges, judge: {judge}",
+            "sentence: {:?}, min_support: {support}, min_shared: {shared}, confidence: {confidence}, \
+             {prefixes} prefixes, {phrases} phrases, ambiguous: {}, {hedges} hedges, encoder: {encoder}, judge: {judge}",
             self.sentence, self.ambiguous
         )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
-        built_at_once(|| {
+        async move {
             let judge = match &self.judge {
                 Some(model) => Some((
                     generator(models, model, "IdkNormalize")?,
@@ -184,14 +215,23 @@ impl OperatorConfig for IdkNormalizeConfig {
                 )),
                 None => None,
             };
-            Ok(Arc::new(IdkNormalize::new(self.clone(), judge)))
-        })
+            let mut operator = IdkNormalize::new(self.clone(), judge);
+            if let Some(model) = &self.encoder {
+                let embedder = embedder(models, model, "IdkNormalize")?;
+                operator.reader = Reader::learned(model, embedder.clone(), Head::load(self.head.as_ref())?).await?;
+                operator.embedder = Some(embedder);
+            }
+            Ok(Arc::new(operator) as Arc<dyn Operator>)
+        }
+        .boxed()
     }
 }
 
 struct IdkNormalize {
     config: IdkNormalizeConfig,
     rules: IdkRules,
+    reader: Reader,
+    embedder: Option<Arc<dyn Embedder>>,
     hedges: Phrases,
     judge: Option<(Arc<dyn Generator>, Template)>,
 }
@@ -199,14 +239,24 @@ struct IdkNormalize {
 impl Operator for IdkNormalize {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
-            let answer = call.answer(0)?;
-            let (mut answer, verdict) = self.normalize(answer);
+            let mut answer = Answer::clone(call.answer(0)?);
+            let stance = self.rules.read(&self.reader, &answer.text).await.unwrap_or_else(|error| {
+                call.warnings.add(format!("the learned label is missing ({error})"));
+                self.rules.stance(&answer.text)
+            });
+            if let (Some(embedder), Some(_), None) = (&self.embedder, self.config.min_support, answer.support) {
+                match support(&**embedder, &answer).await {
+                    Ok(measured) => answer.support = measured,
+                    Err(error) => call.warnings.add(format!("the support was not measured ({error})")),
+                }
+            }
+            let (mut answer, verdict) = self.normalize(answer, stance);
             if let Some(confidence) = &self.config.confidence {
                 let (probability, missing) = confidence.of(&answer);
                 if !missing.is_empty() {
                     call.warnings.add(format!("missing evidence: {}", missing.join(", ")));
                 }
-                answer.checks.insert("confidence".into(), ((probability * 1e6).round() / 1e6).into());
+                answer.checks.insert("confidence".into(), rounded(probability).into());
                 if probability < confidence.threshold && answer.status != Status::Idk {
                     return Ok(Value::Answer(Arc::new(self.idk(answer))));
                 }
@@ -233,32 +283,42 @@ impl Operator for IdkNormalize {
     }
 }
 
+/// Rounded to six decimals, the precision of single-precision floats.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
 impl IdkNormalize {
     fn new(config: IdkNormalizeConfig, judge: Option<(Arc<dyn Generator>, Template)>) -> Self {
         let rules = IdkRules::of(config.prefixes.clone(), &config.patterns, &config.phrases);
         let hedges = Phrases::new(&config.hedges);
-        Self { config, rules, hedges, judge }
+        Self { config, rules, reader: Reader::default(), embedder: None, hedges, judge }
     }
 
     fn idk(&self, answer: Answer) -> Answer {
         Answer { text: self.config.sentence.as_str().into(), status: Status::Idk, ..answer }
     }
 
-    fn normalize(&self, answer: &Answer) -> (Answer, Verdict) {
-        let text = self.rules.plain(&answer.text);
-        let unsupported = match (answer.support, self.config.min_support) {
+    /// The answer without prefixes, or the sentence, by what its text does and by the measures of its support.
+    fn normalize(&self, mut answer: Answer, stance: Stance) -> (Answer, Verdict) {
+        let written = answer.text.clone();
+        let text = self.rules.plain(&written);
+        let mut unsupported = match (answer.support, self.config.min_support) {
             (Some(support), Some(least)) => support < least,
             _ => false,
         };
-        let is_unsure = |text| {
-            self.rules.gives_up(text)
-                || (self.config.ambiguous && self.rules.says(text) != Said::All)
-                || self.hedges.occur_in(text)
-        };
-        if answer.status == Status::Idk || unsupported || text.is_empty() || is_unsure(text) {
-            return (self.idk(answer.clone()), Verdict::DoesNotKnow);
+        if let Some(least) = self.config.min_shared.filter(|_| answer.status == Status::Answered) {
+            let shared = shared::share(text, &answer.hits);
+            answer.checks.insert("shared".into(), rounded(shared).into());
+            // A question back is not taken from the passages.
+            unsupported |= shared < f64::from(least) && stance != Stance::Asks;
         }
-        let verdict = if self.rules.is_undecided(text) { Verdict::Undecided } else { Verdict::Knows };
-        (Answer { text: text.into(), ..answer.clone() }, verdict)
+        let declines = stance == Stance::Declines || self.config.ambiguous && stance == Stance::Partly;
+        if answer.status == Status::Idk || unsupported || declines || self.hedges.occur_in(text) {
+            return (self.idk(answer), Verdict::DoesNotKnow);
+        }
+        let is_undecided = stance == Stance::Partly || self.rules.is_undecided(text);
+        answer.text = text.into();
+        (answer, if is_undecided { Verdict::Undecided } else { Verdict::Knows })
     }
 }

@@ -2,6 +2,9 @@
 
 use regex::Regex;
 
+use turnflow_engine::inference::InferenceError;
+
+use crate::declines::{Reader, Stance, stance, surely_answers};
 use crate::reply::{clean, strip};
 
 /// An answer that contains one of these may not know.
@@ -32,57 +35,24 @@ const HINTS: &[&str] = &[
 const LONGEST_PREFIX: usize = 120;
 
 pub(super) fn default_prefixes() -> Vec<String> {
-    ["answer:", "the answer is:", "response:", "agent:", "assistant:", "a:", "final answer:"].map(String::from).into()
-}
-
-pub(super) fn default_patterns() -> Vec<String> {
-    vec![r"(?i)based on the (provided |given |above )?(sources|passages|documents|context|information)( provided| given)?[,:]".into()]
-}
-
-pub(super) fn default_phrases() -> Vec<String> {
     [
-        "i do not know",
-        "i don't know",
-        "i am not sure",
-        "i'm not sure",
-        "i cannot answer",
-        "i can't answer",
-        "i am unable to answer",
-        "i'm unable to answer",
-        "i do not have enough information",
-        "i don't have enough information",
-        "i do not have specific information",
-        "i don't have specific information",
-        "i'm sorry but i don't have the answer",
-        "i am sorry but i do not have",
-        "sorry but i don't have",
-        "i am not confident",
-        "i'm not confident",
-        "there is not enough information",
-        "there isn't enough information",
-        "the context does not",
-        "the passages do not",
-        "the documents do not",
-        "the provided context does not",
-        "not mentioned in the",
-        "no answer",
-        "unanswerable",
-        "idk",
-        "unknown",
+        "answer:",
+        "**answer:**",
+        "**answer**:",
+        "the answer is:",
+        "response:",
+        "agent:",
+        "assistant:",
+        "a:",
+        "final answer:",
+        "**final answer:**",
     ]
     .map(String::from)
     .into()
 }
 
-/// The verdict of the rules on a text alone, for judging answers that already exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// The text says that it does not know, and nothing else.
-    Nothing,
-    /// The text does not know a part, and answers the rest.
-    Part,
-    /// The text does not say that it does not know.
-    All,
+pub(super) fn default_patterns() -> Vec<String> {
+    vec![r"(?i)based on the (provided |given |above )?(sources|passages|documents|context|information)( provided| given)?[,:]".into()]
 }
 
 /// The rules of `IdkNormalize`.
@@ -95,9 +65,9 @@ pub struct IdkRules {
 }
 
 impl IdkRules {
-    /// Rules with these phrases, or with the operator's default phrases.
-    pub fn new(phrases: Option<Vec<String>>) -> Self {
-        Self::of(default_prefixes(), &default_patterns(), &phrases.unwrap_or_else(default_phrases))
+    /// Rules with the operator's default prefixes, and with these phrases.
+    pub fn new(phrases: &[String]) -> Self {
+        Self::of(default_prefixes(), &default_patterns(), phrases)
     }
 
     /// Rules from the operator's fields. `check` has already rejected invalid regular expressions.
@@ -108,16 +78,34 @@ impl IdkRules {
         Self { prefixes, patterns, is_usual_pattern, phrases }
     }
 
-    /// Whether, and how far, an answer's text says that it does not know.
-    pub fn says(&self, text: &str) -> Said {
+    /// What an answer's text does, by its grammar and the phrases.
+    pub fn stance(&self, text: &str) -> Stance {
         let text = self.plain(text);
-        if text.is_empty() || self.gives_up(text) {
-            return Said::Nothing;
+        self.with_phrases(text, stance(text))
+    }
+
+    /// What an answer's text does, by the reader's learned label too.
+    ///
+    /// # Errors
+    ///
+    /// The reader's encoder failed.
+    pub async fn read(&self, reader: &Reader, text: &str) -> Result<Stance, InferenceError> {
+        let text = self.plain(text);
+        Ok(self.with_phrases(text, reader.stance(text).await?))
+    }
+
+    /// What the phrases add to what a text without prefixes does.
+    fn with_phrases(&self, text: &str, stance: Stance) -> Stance {
+        if self.gives_up(text) {
+            return Stance::Declines;
         }
         let said = words(text);
         // A single word ("unknown") inside a sentence says nothing about the question.
         let mut phrases = self.phrases.iter().filter(|phrase| phrase.contains(' '));
-        if phrases.any(|phrase| said.contains(phrase.as_str())) { Said::Part } else { Said::All }
+        match stance {
+            Stance::Answers if phrases.any(|phrase| said.contains(phrase.as_str())) => Stance::Partly,
+            stance => stance,
+        }
     }
 
     /// Whether a text mentions something missing, so that rules alone cannot decide.
@@ -136,7 +124,7 @@ impl IdkRules {
     }
 
     /// The part of a text without prefixes that is certain, whatever follows: none while a prefix or a phrase may begin
-    /// the text.
+    /// the text, and until a sentence that answers has ended.
     pub(super) fn certain<'t>(&self, text: &'t str) -> &'t str {
         let plain = self.plain(text);
         let shown = plain.trim_start().to_lowercase();
@@ -154,7 +142,7 @@ impl IdkRules {
             .phrases
             .iter()
             .any(|phrase| phrase.starts_with(said.as_str()) || said.strip_prefix(phrase.as_str()).is_some());
-        if may_be_prefix || may_match || may_give_up { "" } else { plain }
+        if may_be_prefix || may_match || may_give_up || !surely_answers(plain) { "" } else { plain }
     }
 
     /// Whether the text gives up. A text that starts by giving up but continues with an answer ("I do not have specific

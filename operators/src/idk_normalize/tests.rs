@@ -10,10 +10,13 @@ fn normalize(text: &str, support: Option<f32>) -> (String, Status) {
         _input: String::new(),
         sentence: "IDK.".into(),
         prefixes: default_prefixes(),
-        phrases: default_phrases(),
+        phrases: vec![],
+        encoder: None,
+        head: None,
         ambiguous: false,
         hedges: vec![],
         min_support: Some(0.3),
+        min_shared: None,
         patterns: default_patterns(),
         confidence: None,
         judge: None,
@@ -29,7 +32,9 @@ fn normalize(text: &str, support: Option<f32>) -> (String, Status) {
         checks: Default::default(),
         support,
     };
-    let (answer, _) = IdkNormalize::new(config, None).normalize(&answer);
+    let operator = IdkNormalize::new(config, None);
+    let stance = operator.rules.stance(text);
+    let (answer, _) = operator.normalize(answer, stance);
     (answer.text.to_string(), answer.status)
 }
 
@@ -45,6 +50,9 @@ fn ways_of_not_knowing_become_one() {
         "I'm sorry, but I don't have the answer to your question.",
         "Based on the sources, I'm sorry, but I don't have the answer to your question.",
         "I'm not confident in my answer based on the available documents.",
+        "[1][2]",
+        "…",
+        "**Answer:** Nothing I was given says when the ferry leaves [1].",
     ] {
         assert_eq!(normalize(text, None), ("IDK.".into(), Status::Idk), "{text:?}");
     }
@@ -60,6 +68,11 @@ fn answers_stay_without_their_prefixes() {
         ("Based on the sources, Paris.", "Paris."),
         ("Answer: based on the provided context: it is", "it is"),
         ("é", "é"),
+        ("The documents do not have to be signed.", "The documents do not have to be signed."),
+        (
+            "I am not sure which ferry you mean. The northern one?",
+            "I am not sure which ferry you mean. The northern one?",
+        ),
     ] {
         assert_eq!(normalize(text, Some(0.9)), (want.into(), Status::Answered), "{text:?}");
     }
@@ -123,4 +136,49 @@ fn ambiguity_and_doubt_are_not_knowing_if_asked() {
         let (Value::Answer(got), _) = call(&operator, turn(&[], "q"), answer("q", text, &[])) else { panic!() };
         assert_eq!(got.status, want, "{options}: {text}");
     }
+}
+
+#[test]
+fn answers_that_share_too_little_with_their_passages_are_not_knowing() {
+    let config = r#"(input: "answer", min_shared: Some(0.5))"#;
+    let operator = operator::<IdkNormalizeConfig>(config, &Default::default());
+    for (text, passages, want, shared) in [
+        ("It leaves at noon.", &["The ferry leaves at noon."][..], Status::Answered, 1.0),
+        ("It leaves at dusk from Rome.", &["The ferry leaves at noon."], Status::Idk, 0.333333),
+        ("It leaves at noon.", &[], Status::Idk, 0.0),
+        ("Which ferry do you mean?", &[], Status::Answered, 0.0),
+    ] {
+        let (Value::Answer(got), _) = call(&operator, turn(&[], "q"), answer("q", text, passages)) else { panic!() };
+        assert_eq!((got.status, &got.checks["shared"]), (want, &serde_json::json!(shared)), "{text}");
+    }
+}
+
+#[test]
+fn phrases_of_other_languages_are_added() {
+    let config = r#"(input: "answer", phrases: ["ich weiß es nicht"])"#;
+    let operator = operator::<IdkNormalizeConfig>(config, &Default::default());
+    for (text, want) in
+        [("Ich weiß es nicht.", Status::Idk), ("I do not know.", Status::Idk), ("Mittags.", Status::Answered)]
+    {
+        let (Value::Answer(got), _) = call(&operator, turn(&[], "q"), answer("q", text, &[])) else { panic!() };
+        assert_eq!(got.status, want, "{text}");
+    }
+}
+
+#[test]
+fn text_is_certain_when_a_sentence_answers() {
+    let rules = IdkRules::new(&[]);
+    for (beginning, certain) in [
+        ("The ferry leaves", ""),
+        ("The ferry leaves at noon.", ""),
+        ("The ferry leaves at noon. It", "The ferry leaves at noon. It"),
+        ("Answer: At noon. It", "At noon. It"),
+        ("I do not know. Please", ""),
+        ("The time is not given. Please ask the office. The", ""),
+        ("He said \"I do not know. It", ""),
+    ] {
+        assert_eq!(rules.certain(beginning), certain, "{beginning}");
+    }
+    let long = "and the ferry leaves ".repeat(16);
+    assert_eq!(rules.certain(&long), long.as_str());
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use serde::Deserialize;
 use turnflow_engine::component::{Capability, Catalog, Check, ModelUse};
 use turnflow_engine::plan::{ModelsFile, PlannedModels, plan_models};
-use turnflow_engine::spec::{from_tree, load};
+use turnflow_engine::spec::{FilePath, from_tree, load};
 use turnflow_operators::nli::Label;
 
 use super::bert_score::Against;
@@ -93,9 +93,15 @@ pub struct BertConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdkConfig {
-    /// An answer that begins with one of these phrases counts as IDK. Default: the phrases of `IdkNormalize`.
-    pub phrases: Option<Vec<String>>,
-    /// The language model that labels answers. Default: none; the phrases decide.
+    /// An answer that begins with one of these phrases counts as IDK too. Default: none; the grammar of `IdkNormalize`
+    /// decides.
+    pub phrases: Vec<String>,
+    /// The encoder of the learned label of `IdkNormalize`, which corrects the grammar. It reads questions back too.
+    /// Default: none.
+    pub encoder: Option<String>,
+    /// File with the weights of the learned label. Default: built-in ones, for MiniLM.
+    pub head: Option<FilePath>,
+    /// The language model that labels answers. Default: none; the rules decide.
     pub judge: Option<String>,
 }
 
@@ -155,6 +161,9 @@ impl ModelsFile for MetricsConfig {
         {
             check.error("wrong-value", "repass", "`Entailment` must be among the `labels` of `coverage` once");
         }
+        if self.idk.head.is_some() && self.idk.encoder.is_none() {
+            check.error("wrong-value", "idk", "the weights of `head` need an `encoder`");
+        }
         if let Some((precision, recall)) = self.bert.baseline {
             check.range("bert", precision, -1.0, 0.999);
             check.range("bert", recall, -1.0, 0.999);
@@ -176,6 +185,7 @@ impl ModelsFile for MetricsConfig {
                 Capability::ScorePairs,
             ),
             used("repass.classifier", self.repass.classifier.as_ref(), Capability::ScorePairs),
+            used("idk.encoder", self.idk.encoder.as_ref(), Capability::Embed),
             used("idk.judge", self.idk.judge.as_ref(), Capability::Generate),
             used("clarification.judge", self.clarification.judge.as_ref(), Capability::Generate),
         ];

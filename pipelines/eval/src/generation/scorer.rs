@@ -8,6 +8,7 @@ use turnflow_engine::component::{Model, Models};
 use turnflow_engine::inference::{InferenceError, PairScorer};
 use turnflow_engine::language::Generator;
 use turnflow_operators::citations::without;
+use turnflow_operators::declines::{Head, Reader};
 
 use super::bert_score::{Against, BertScore, EncoderError};
 use super::clarification::ClarificationDetector;
@@ -65,6 +66,9 @@ pub enum ScorerFault {
     /// Its classes differ from the configured labels.
     #[error(transparent)]
     Classes(#[from] InferenceError),
+    /// The learned label cannot use it, or its file of weights is none.
+    #[error(transparent)]
+    Learned(turnflow_engine::component::BuildError),
     /// It lacks the required capability, although its kind has it.
     #[error("it lacks the required capability")]
     Capability,
@@ -122,6 +126,15 @@ impl Scorer {
             }
         };
         let idk_judge = config.idk.judge.as_ref().map(generator).transpose()?;
+        let reader = match &config.idk.encoder {
+            None => Reader::default(),
+            Some(name) => {
+                let embedder = part(models, name, |model| model.embedder.clone())?;
+                let fault = |source| ScorerError { model: name.clone(), source: ScorerFault::Learned(source) };
+                let head = Head::load(config.idk.head.as_ref()).map_err(fault)?;
+                Reader::learned(name, embedder, head).await.map_err(fault)?
+            }
+        };
         Ok(Self {
             passages: config.passages.0,
             stemmer: config.rouge.stemmer,
@@ -129,8 +142,11 @@ impl Scorer {
             bert_config: config.bert.clone(),
             judges: config.judge.0.iter().map(generator).collect::<Result<_, _>>()?,
             repass,
-            idk: IdkDetector::new(config.idk.phrases.clone(), idk_judge),
-            clarification: ClarificationDetector(config.clarification.judge.as_ref().map(generator).transpose()?),
+            idk: IdkDetector::new(&config.idk.phrases, reader.clone(), idk_judge),
+            clarification: ClarificationDetector {
+                reader,
+                judge: config.clarification.judge.as_ref().map(generator).transpose()?,
+            },
         })
     }
 
