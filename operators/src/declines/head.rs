@@ -155,7 +155,7 @@ mod tests {
         );
         assert_eq!(&features[11..15], [1.0, 0.0, 1.0, 0.0], "among the first three words");
         assert_eq!(&features[15..18], [0.25, 0.25, 0.0], "negation by speaker, source and thing");
-        assert_eq!(&features[26..], [1.0, 0.5, 10.0 / 40.0, 0.0], "a question to the user, of ten words");
+        assert_eq!(&features[26..], [1.0, 0.5, 9.0 / 40.0, 0.0], "a question to the user, of nine words");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use turnflow_engine::component::BuildError;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 
 use super::head::{Head, Likely};
@@ -27,17 +26,16 @@ impl Reader {
     /// # Errors
     ///
     /// The encoder fails, or is not the one that the weights were learned for.
-    pub async fn learned(model: &str, embedder: Arc<dyn Embedder>, head: Head) -> Result<Self, BuildError> {
-        let fault = |source| BuildError::Model { model: model.to_owned(), source };
+    pub async fn learned(embedder: Arc<dyn Embedder>, head: Head) -> Result<Self, InferenceError> {
         let (probe, want) = &head.probe;
-        let got = embedder.embed(vec![probe.clone()], Role::Passage, Priority::Turn).await.map_err(fault)?;
+        let got = embedder.embed(vec![probe.clone()], Role::Passage, Priority::Turn).await?;
         let got = got.first().map_or(&[][..], |vector| vector);
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
         let cosine = dot(got, want) / (dot(got, got) * dot(want, want)).sqrt().max(f32::MIN_POSITIVE);
         if got.len() != want.len() || cosine < LEAST_COSINE {
-            let message = "its vectors differ from those that the weights of the learned label were learned for. Use \
-                           MiniLM, or name a file of weights that `pipelines/convert/stances.py` has learned for it";
-            return Err(fault(InferenceError::Shape(message.to_owned())));
+            let message = "gives other vectors than those that the learned label was learned from. Use MiniLM, or name a \
+                           `head` that `pipelines/convert/stances.py` has learned for this encoder";
+            return Err(InferenceError::Shape(message.to_owned()));
         }
         Ok(Self { learned: Some((embedder, Arc::new(head))) })
     }

@@ -3,9 +3,8 @@
 use super::*;
 
 fn expect(want: Stance, texts: &[&str]) {
-    for text in texts {
-        assert_eq!(stance(text), want, "{text:?}: {:?}", acts(text));
-    }
+    let wrong: Vec<_> = texts.iter().filter(|text| stance(text) != want).map(|text| (text, acts(text))).collect();
+    assert!(wrong.is_empty(), "{want:?}: {wrong:#?}");
 }
 
 #[test]

@@ -38,8 +38,8 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, TextEffect,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
+    OperatorConfig, OperatorError, OperatorKind, TextEffect,
 };
 use turnflow_engine::inference::Embedder;
 use turnflow_engine::language::{Generator, SamplingFields};
@@ -218,7 +218,8 @@ impl OperatorConfig for IdkNormalizeConfig {
             let mut operator = IdkNormalize::new(self.clone(), judge);
             if let Some(model) = &self.encoder {
                 let embedder = embedder(models, model, "IdkNormalize")?;
-                operator.reader = Reader::learned(model, embedder.clone(), Head::load(self.head.as_ref())?).await?;
+                let reader = Reader::learned(embedder.clone(), Head::load(self.head.as_ref())?).await;
+                operator.reader = reader.map_err(|source| BuildError::Model { model: model.clone(), source })?;
                 operator.embedder = Some(embedder);
             }
             Ok(Arc::new(operator) as Arc<dyn Operator>)

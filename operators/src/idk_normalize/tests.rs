@@ -174,11 +174,11 @@ fn text_is_certain_when_a_sentence_answers() {
         ("The ferry leaves at noon. It", "The ferry leaves at noon. It"),
         ("Answer: At noon. It", "At noon. It"),
         ("I do not know. Please", ""),
-        ("The time is not given. Please ask the office. The", ""),
+        ("The time is not stated. Please ask the office. The", ""),
         ("He said \"I do not know. It", ""),
     ] {
         assert_eq!(rules.certain(beginning), certain, "{beginning}");
     }
     let long = "and the ferry leaves ".repeat(16);
-    assert_eq!(rules.certain(&long), long.as_str());
+    assert_eq!(rules.certain(&long), long.trim_end());
 }

@@ -66,7 +66,7 @@ pub enum ScorerFault {
     /// Its classes differ from the configured labels.
     #[error(transparent)]
     Classes(#[from] InferenceError),
-    /// The learned label cannot use it, or its file of weights is none.
+    /// The file of weights of the learned label cannot be read.
     #[error(transparent)]
     Learned(turnflow_engine::component::BuildError),
     /// It lacks the required capability, although its kind has it.
@@ -132,7 +132,8 @@ impl Scorer {
                 let embedder = part(models, name, |model| model.embedder.clone())?;
                 let fault = |source| ScorerError { model: name.clone(), source: ScorerFault::Learned(source) };
                 let head = Head::load(config.idk.head.as_ref()).map_err(fault)?;
-                Reader::learned(name, embedder, head).await.map_err(fault)?
+                let reader = Reader::learned(embedder, head).await;
+                reader.map_err(|source| ScorerError { model: name.clone(), source: source.into() })?
             }
         };
         Ok(Self {
