@@ -12,7 +12,7 @@ use turnflow_engine::wording::count;
 use turnflow_records::presets::{PRESETS, preset};
 use turnflow_records::{Mapped, Mapping, map_files, recognise};
 
-use super::Outcome;
+use super::{Fault, Outcome};
 
 /// Refused records that are told one by one.
 const TOLD: usize = 20;
@@ -50,19 +50,12 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
         return Ok(());
     }
     if let Some(name) = &args.show {
-        write!(out, "{}", known(name)?)?;
+        write!(out, "{}", known(name).map_err(Fault::Told)?)?;
         return Ok(());
     }
     let begun = Instant::now();
-    let mapping = match (&args.preset, &args.jq) {
-        (Some(name), _) => Mapping::of(known(name)?).map_err(|error| anyhow!("preset `{name}`, {error}"))?,
-        (None, Some(path)) => {
-            let code = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            Mapping::of(&code).map_err(|error| anyhow!("{}, {error}", path.display()))?
-        }
-        (None, None) => return Err(unnamed(&args.inputs)?.into()),
-    };
-    let mapped = map_files(&mapping, &args.inputs, Some(&columns))?;
+    let mapping = mapping(args).map_err(Fault::Told)?;
+    let mapped = map_files(&mapping, &args.inputs, Some(&columns)).map_err(|error| Fault::Told(error.into()))?;
     for turn in &mapped.turns {
         serde_json::to_writer(&mut out, turn)?;
         out.write_all(b"\n")?;
@@ -70,9 +63,21 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
     out.flush()?;
     tell(&mapped, begun);
     match (mapped.turns.len(), mapped.refused.len()) {
-        (0, refused) if refused > 0 => Err(unnamed(&args.inputs)?.into()),
+        (0, refused) if refused > 0 => Err(Fault::Told(unnamed(&args.inputs)?)),
         (_, 0) => Ok(()),
-        (_, refused) => Err(anyhow!("{} could not be mapped", count(refused, "record")).into()),
+        (_, refused) => Err(Fault::Told(anyhow!("{} could not be mapped", count(refused, "record")))),
+    }
+}
+
+/// The mapping that the arguments name.
+fn mapping(args: &MapArgs) -> anyhow::Result<Mapping> {
+    match (&args.preset, &args.jq) {
+        (Some(name), _) => Mapping::of(known(name)?).map_err(|error| anyhow!("preset `{name}`, {error}")),
+        (None, Some(path)) => {
+            let code = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Mapping::of(&code).map_err(|error| anyhow!("{}, {error}", path.display()))
+        }
+        (None, None) => Err(unnamed(&args.inputs)?),
     }
 }
 
@@ -80,8 +85,8 @@ fn known(name: &str) -> anyhow::Result<&'static str> {
     preset(name).ok_or_else(|| {
         let near = PRESETS.iter().map(|(known, _)| *known).min_by_key(|known| strsim::levenshtein(known, name));
         let near = near.filter(|near| strsim::levenshtein(near, name) <= near.len() / 2);
-        let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        anyhow!("there is no preset `{name}`{hint} `turnflow map --list` lists them")
+        let hint = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        anyhow!("there is no preset `{name}`{hint}; `turnflow map --list` lists them")
     })
 }
 

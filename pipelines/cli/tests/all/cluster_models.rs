@@ -65,8 +65,9 @@ async fn text_from_another_process_is_streamed_and_is_that_of_one_process() {
     let told = ask_all(&url).await;
     for ((text, pieces), (expected, _)) in told.iter().zip(&alone) {
         assert_eq!(text, expected);
-        // A sentence that replaces what the model wrote comes as a whole.
-        assert!(*pieces > 1 || text.starts_with("I do not know"), "{text:?} came in {pieces} piece");
+        // The first sentence comes as a whole, because it may say that there is no answer.
+        let is_one_sentence = !text.trim_end_matches(['.', '!', '?']).contains(['.', '!', '?']);
+        assert!(*pieces > 1 || is_one_sentence, "{text:?} came in {pieces} piece");
     }
     assert!(told.iter().any(|(_, pieces)| *pieces > 1), "{told:?}");
     // One process generates some of the texts, and the other one the others.
