@@ -17,7 +17,7 @@ def parts_text:
 # user or agent, from what logs call them; anything else stays as it is.
 def role:
   if type != "string" then null
-  else (ascii_downcase | gsub("^\\s+|\\s+$"; "")) as $name
+  else (ascii_downcase | trim) as $name
     | if $name | IN("user", "human", "customer", "visitor", "client", "prompter", "end_user") then "user"
       elif $name | IN("assistant", "agent", "ai", "bot", "gpt", "model") then "agent"
       else $name end
