@@ -56,7 +56,10 @@ fn what_fits_and_what_is_wrong_is_told() {
         words.iter().for_each(|word| assert!(ended.err.contains(word), "{arguments:?}: {}", ended.err));
     };
     failed(&["map", "proxy.jsonl"], &["give a preset: of this log, `litellm-payload` (3 turns) makes turns"]);
-    failed(&["map", "--preset", "litellm-payloads", "proxy.jsonl"], &["no preset `litellm-payloads` (did you mean `litellm-payload`?)"]);
+    failed(
+        &["map", "--preset", "litellm-payloads", "proxy.jsonl"],
+        &["no preset `litellm-payloads` (did you mean `litellm-payload`?)"],
+    );
     failed(&["map", "--preset", "sharegpt", "proxy.jsonl"], &["proxy.jsonl:1:", "`litellm-payload` (3 turns)"]);
     failed(&["map", "--preset", "sharegpt", "nothing"], &["nothing", "No such file"]);
     fs::write(dir.path().join("wrong.jq"), "{conversation: .a,\n speaker: usr}").unwrap();
