@@ -52,8 +52,8 @@ turnflow="${CARGO_TARGET_DIR:-target}/debug/turnflow"
 
 say "Fetching models into models/ (what is there is only checked)"
 if [ -n "${ORT_DYLIB_PATH:-}" ]; then
-    "$turnflow" models fetch minilm-int8
+    "$turnflow" models fetch pdfium minilm-int8
 else
-    "$turnflow" models fetch onnxruntime minilm-int8
+    "$turnflow" models fetch onnxruntime pdfium minilm-int8
 fi
 "$turnflow" models list

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use turnflow_engine::connector::{CorpusOutput, Stopped};
 
 use crate::readers::jsonl::{Fields, Reading, Rows};
-use crate::readers::{Format, ReadError};
+use crate::readers::{self, Format, ReadError};
 
 /// Maximum size of a row, unless the file is larger.
 const MAX_ROW_BYTES: usize = 16 << 20;
@@ -87,7 +87,7 @@ impl Fetched {
     }
 
     fn put_rows(&mut self, file: &File<'_>, bytes: &[u8], output: &CorpusOutput) -> Result<usize, Stopped> {
-        let stream = match file.format.rows_of(bytes) {
+        let stream = match readers::rows_of(file.format, bytes) {
             Ok(stream) => stream,
             Err(error) => return self.fault(file.path, file.version, &error, bytes, output),
         };

@@ -36,8 +36,8 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mod
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::directory::{PASSING, PASSING_TRIES, may_pass};
-use crate::readers::Format;
 use crate::readers::jsonl::{Fields, Reading, Rows};
+use crate::readers::{self, Format};
 use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
 
 /// How long to wait for the rest of an unfinished last line.
@@ -346,7 +346,7 @@ impl<'a> Followed<'a> {
             limit: self.source.max_line_bytes,
             last,
         };
-        let rows = match self.source.format.rows(stream) {
+        let rows = match readers::rows(self.source.format, stream) {
             Ok(rows) => rows,
             // As while it is being written.
             Err(error) => {

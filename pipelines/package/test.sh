@@ -37,7 +37,7 @@ fi
 # The pipeline in the manifest for Kubernetes.
 sed -n '/^  pipeline.ron: |$/,/^---$/{s/^    //p}' pipelines/package/kubernetes.yaml >"$work/kubernetes.ron"
 "$root/usr/bin/turnflow" check "$work/kubernetes.ron"
-for file in usr/lib/turnflow/libonnxruntime.so usr/lib/systemd/system/turnflow@.service \
+for file in usr/lib/turnflow/libonnxruntime.so usr/lib/turnflow/libpdfium.so usr/lib/systemd/system/turnflow@.service \
     usr/lib/systemd/system/turnflow-cluster@.service usr/share/doc/turnflow/kubernetes.yaml \
     usr/share/bash-completion/completions/turnflow; do
     [ -s "$root/$file" ] || fail "$file is not in the package"

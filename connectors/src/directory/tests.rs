@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{Change, Corpus, pdf};
+use crate::readers::samples::pdf;
+use crate::testing::{Change, Corpus};
 
 fn config(pattern: &str) -> DirectoryConfig {
     turnflow_engine::spec::from_str(&format!("(path: \"docs\", pattern: \"{pattern}\", max_bytes: 1000)")).unwrap()

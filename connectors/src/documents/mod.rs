@@ -357,10 +357,7 @@ impl DocumentStore for Handle {
             mime => refused(format!("there is no reader for `{mime}`")),
         })?;
         let (mut metadata, mime) = (Map::new(), format.mime());
-        #[cfg(feature = "html")]
         let bytes = &readers::charset::in_utf8(bytes.to_vec(), charset, format)[..];
-        #[cfg(not(feature = "html"))]
-        let _ = charset;
         let (title, text, markup) = match format {
             // It is read again, with its front matter, when it is sent.
             Format::Markdown => {

@@ -13,7 +13,7 @@ use turnflow_engine::metadata::Metadata;
 
 use super::{Known, Tree, is_gone, shown};
 use crate::readers::jsonl::{Reading, Rows};
-use crate::readers::{Format, ReadError};
+use crate::readers::{self, Format, ReadError};
 use crate::watch::{FileStamp, WRITING};
 
 /// Maximum number of bytes of an oversized file that are kept in its dead letter.
@@ -155,7 +155,7 @@ impl Tree<'_> {
     }
 
     fn read_rows(&mut self, path: &Path, place: &Path, format: Format, last: bool) -> Result<(), Fault> {
-        let stream = self.open(place).and_then(|file| format.rows(file));
+        let stream = self.open(place).and_then(|file| readers::rows(format, file));
         let stream = stream.map_err(|error| Fault::Read(error, Vec::new()))?;
         let file = shown(path);
         let how = Reading {

@@ -141,6 +141,7 @@ enum Command {
     Top(top::TopArgs),
     Import(import::ImportArgs),
     Map(map::MapArgs),
+    Read(read::ReadArgs),
     Eval(Box<eval::EvalArgs>),
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -157,8 +158,6 @@ enum Command {
     Man(completions::ManArgs),
     #[command(hide = true)]
     Torture(stress::StressArgs),
-    #[command(hide = true)]
-    Read(read::ReadArgs),
 }
 
 /// A pipeline file with the values that the command line sets.
@@ -378,6 +377,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Maintain(args) => maintain::run(&args),
         Command::Tag(args) => tag::run(&args),
         Command::Map(args) => map::run(&args),
+        Command::Read(args) => read::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
@@ -385,7 +385,6 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Torture(args) => stress::run(&args),
-        Command::Read(args) => return read::run(&args),
     };
     let (code, error) = match outcome {
         Ok(()) => return ExitCode::SUCCESS,

@@ -1,0 +1,337 @@
+//! Readers turn the bytes of a file into a document.
+//!
+//! [`Format`] lists the readable formats, by file extension; [`Format::read`] builds the document. Files of rows, of which
+//! each is a document, are read by the crate of connectors.
+//!
+//! [`worker`] reads files in child processes, which a hostile file may end.
+//!
+//! The formats that are archives share `archive` (unpacks with a limit), [`xml`], `package` (what office files have in
+//! common), `markup` (writes Markdown) and `fields` (collects metadata).
+
+mod archive;
+pub mod charset;
+pub mod csv;
+pub mod docx;
+mod drawing;
+pub mod eml;
+pub mod epub;
+mod error;
+mod fields;
+pub mod html;
+pub mod markdown;
+mod markup;
+mod package;
+pub mod pdf;
+pub mod pptx;
+#[cfg(test)]
+mod programs;
+mod raised;
+#[doc(hidden)]
+pub mod samples;
+pub mod text;
+#[cfg(unix)]
+pub mod worker;
+pub mod xlsx;
+pub mod xml;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use turnflow_engine::document::{Document, Markup};
+use turnflow_engine::metadata::Metadata;
+use turnflow_engine::panics::caught;
+
+pub use self::error::ReadError;
+
+/// Format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `.md`: Markdown.
+    Markdown,
+    /// `.txt`: text without markup.
+    Text,
+    /// `.html`, `.htm`: HTML.
+    Html,
+    /// `.pdf`: PDF.
+    Pdf,
+    /// `.docx`, `.docm`: a text of Word and others.
+    Docx,
+    /// `.pptx`, `.pptm`: a presentation of PowerPoint and others.
+    Pptx,
+    /// `.xlsx`, `.xlsm`: a workbook of Excel and others.
+    Xlsx,
+    /// `.csv`: a table with separators.
+    Csv,
+    /// `.tsv`: a table with tabs.
+    Tsv,
+    /// `.epub`: a book.
+    Epub,
+    /// `.eml`: a mail message.
+    Eml,
+    /// `.jsonl`: one document on each line.
+    JsonLines,
+    /// `.parquet`: one document for each row.
+    Parquet,
+    /// `.arrow`, `.feather`: the same in Arrow's file format.
+    Arrow,
+}
+
+/// The content of a file: title and text, and the markup of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The title; may be empty.
+    pub title: String,
+    /// The readable text.
+    pub text: String,
+    /// The markup of `text`.
+    pub markup: Markup,
+    /// Fields that the file itself has, such as the front matter of Markdown.
+    pub metadata: Metadata,
+}
+
+impl Format {
+    /// The format of a file with this name, if there is a reader for it.
+    pub fn of(path: &Path) -> Option<Self> {
+        // Office programs mark an open file with a small one of such a name.
+        if path.file_name()?.as_encoded_bytes().starts_with(b"~$") {
+            return None;
+        }
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "md" => Some(Self::Markdown),
+            "txt" => Some(Self::Text),
+            "html" | "htm" => Some(Self::Html),
+            "pdf" => Some(Self::Pdf),
+            "docx" | "docm" => Some(Self::Docx),
+            "pptx" | "pptm" => Some(Self::Pptx),
+            "xlsx" | "xlsm" => Some(Self::Xlsx),
+            "csv" => Some(Self::Csv),
+            "tsv" => Some(Self::Tsv),
+            "epub" => Some(Self::Epub),
+            "eml" => Some(Self::Eml),
+            "jsonl" => Some(Self::JsonLines),
+            "parquet" => Some(Self::Parquet),
+            "arrow" | "feather" => Some(Self::Arrow),
+            _ => None,
+        }
+    }
+
+    /// The formats whose files are one document each.
+    pub const DOCUMENTS: [Self; 11] = [
+        Self::Html,
+        Self::Text,
+        Self::Markdown,
+        Self::Pdf,
+        Self::Docx,
+        Self::Pptx,
+        Self::Xlsx,
+        Self::Csv,
+        Self::Tsv,
+        Self::Epub,
+        Self::Eml,
+    ];
+
+    /// The format of a file that is one document, by its media type in lower case.
+    pub fn of_mime(mime: &str) -> Option<Self> {
+        Self::DOCUMENTS.into_iter().find(|format| format.mime() == mime)
+    }
+
+    /// The media type.
+    pub fn mime(self) -> &'static str {
+        match self {
+            Self::Markdown => "text/markdown",
+            Self::Text => "text/plain",
+            Self::Html => "text/html",
+            Self::Pdf => "application/pdf",
+            Self::Docx => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            Self::Pptx => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+            Self::Xlsx => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            Self::Csv => "text/csv",
+            Self::Tsv => "text/tab-separated-values",
+            Self::Epub => "application/epub+zip",
+            Self::Eml => "message/rfc822",
+            Self::JsonLines => "application/jsonl",
+            Self::Parquet => "application/vnd.apache.parquet",
+            Self::Arrow => "application/vnd.apache.arrow.file",
+        }
+    }
+
+    /// Whether a file has rows, each of which is a document.
+    pub fn has_rows(self) -> bool {
+        matches!(self, Self::JsonLines | Self::Parquet | Self::Arrow)
+    }
+
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Markdown => "Markdown",
+            Self::Text => "text",
+            Self::Html => "HTML",
+            Self::Pdf => "PDF",
+            Self::Docx => "DOCX",
+            Self::Pptx => "PPTX",
+            Self::Xlsx => "XLSX",
+            Self::Csv => "CSV",
+            Self::Tsv => "TSV",
+            Self::Epub => "EPUB",
+            Self::Eml => "EML",
+            Self::JsonLines => "JSON Lines",
+            Self::Parquet => "Parquet",
+            Self::Arrow => "Arrow",
+        }
+    }
+
+    /// Builds the document, in a child process if this program has them (see [`worker`]). A `.jsonl` file that is read as
+    /// a whole is plain text. If the reader panics on a file, or ends, the file is unreadable, and its source continues.
+    ///
+    /// # Errors
+    ///
+    /// The file is no document.
+    pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        #[cfg(unix)]
+        if let Some(read) = worker::read(self, &id, bytes) {
+            return read;
+        }
+        self.read_here(id, bytes)
+    }
+
+    /// Builds the document in this process, on this thread.
+    ///
+    /// # Errors
+    ///
+    /// The file is no document.
+    pub fn read_here(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        guarded(|| {
+            let content = match self {
+                Self::Markdown => markdown::read(&decode(bytes)?),
+                Self::Text | Self::JsonLines => text::read(decode(bytes)?),
+                Self::Parquet | Self::Arrow => {
+                    return Err(ReadError::Broken { format: "document", reason: "it is a table of rows".to_owned() });
+                }
+                Self::Html => html::read(&decode(bytes)?)?,
+                Self::Pdf => pdf::read(&id, bytes)?,
+                Self::Docx => docx::read(bytes)?,
+                Self::Pptx => pptx::read(bytes)?,
+                Self::Xlsx => xlsx::read(bytes)?,
+                Self::Csv => csv::read(&decode(bytes)?, None)?,
+                Self::Tsv => csv::read(&decode(bytes)?, Some(b'\t'))?,
+                Self::Epub => epub::read(bytes)?,
+                Self::Eml => eml::read(bytes)?,
+            };
+            let Content { title, text, markup, metadata } = content;
+            Ok(Document { id, title: title.into(), text: text.into(), markup, metadata })
+        })
+    }
+}
+
+fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    caught(read)?
+}
+
+/// Decodes bytes to text. A byte order mark selects the encoding (UTF-8, UTF-16) and is removed; everything else is
+/// UTF-8. Line ends become `\n`.
+pub fn decode(bytes: &[u8]) -> Result<String, ReadError> {
+    let text = if let Some(rest) = bytes.strip_prefix(b"\xFF\xFE") {
+        decode_utf16(rest, u16::from_le_bytes)?
+    } else if let Some(rest) = bytes.strip_prefix(b"\xFE\xFF") {
+        decode_utf16(rest, u16::from_be_bytes)?
+    } else {
+        let rest = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+        let mark = bytes.len() - rest.len();
+        let text = std::str::from_utf8(rest).map_err(|error| ReadError::Utf8 { offset: mark + error.valid_up_to() })?;
+        text.to_owned()
+    };
+    if text.contains('\r') { Ok(text.replace("\r\n", "\n").replace('\r', "\n")) } else { Ok(text) }
+}
+
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, ReadError> {
+    const MARK: usize = 2;
+    let pairs = bytes.chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(ReadError::Utf16 { offset: MARK + bytes.len() - 1 });
+    }
+    let mut text = String::with_capacity(bytes.len() / 2);
+    let mut offset = MARK;
+    for character in char::decode_utf16(pairs.map(|pair| unit([pair[0], pair[1]]))) {
+        let character = character.map_err(|_| ReadError::Utf16 { offset })?;
+        offset += 2 * character.len_utf16();
+        text.push(character);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_go_by_the_extension() {
+        for (name, format) in [
+            ("a/b.md", Some(Format::Markdown)),
+            ("README.MD", Some(Format::Markdown)),
+            ("a.txt", Some(Format::Text)),
+            ("a.htm", Some(Format::Html)),
+            ("a.tar.html", Some(Format::Html)),
+            ("a.pdf", Some(Format::Pdf)),
+            ("a.docx", Some(Format::Docx)),
+            ("a.PPTX", Some(Format::Pptx)),
+            ("a.xlsm", Some(Format::Xlsx)),
+            ("a.csv", Some(Format::Csv)),
+            ("a.tsv", Some(Format::Tsv)),
+            ("a.epub", Some(Format::Epub)),
+            ("a.eml", Some(Format::Eml)),
+            ("~$a.docx", None),
+            ("a.doc", None),
+            ("a.jsonl", Some(Format::JsonLines)),
+            ("a.parquet", Some(Format::Parquet)),
+            ("a.feather", Some(Format::Arrow)),
+            ("a.json", None),
+            ("a.md~", None),
+            (".a.md.swp", None),
+            ("#a.md#", None),
+            ("4913", None),
+            ("md", None),
+        ] {
+            assert_eq!(Format::of(Path::new(name)), format, "{name}");
+        }
+    }
+
+    #[test]
+    fn encodings() {
+        for (bytes, text) in [
+            (&b"plain\r\nlines\rold"[..], "plain\nlines\nold"),
+            (b"\xEF\xBB\xBFmarked", "marked"),
+            (b"\xFF\xFEh\0i\0=\xD8\x00\xDE", "hi\u{1F600}"),
+            (b"\xFE\xFF\0h\0i", "hi"),
+            (b"", ""),
+        ] {
+            assert_eq!(decode(bytes).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn broken_encodings_say_where() {
+        for (bytes, reason) in [
+            (&b"ab\xFFcd"[..], "not UTF-8: invalid byte at offset 2"),
+            (b"\xEF\xBB\xBFab\xC3", "not UTF-8: invalid byte at offset 5"),
+            (b"\xFF\xFEa\0b", "not UTF-16, although marked as such: invalid at offset 4"),
+            (b"\xFF\xFEa\0\x00\xDE", "not UTF-16, although marked as such: invalid at offset 4"),
+        ] {
+            assert_eq!(decode(bytes).unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_panics_is_an_error_of_the_file() {
+        let failed = guarded(|| -> Result<(), ReadError> { panic!("as a fault in the code would") });
+        assert_eq!(
+            failed.unwrap_err().to_string(),
+            "cannot be read: the reader panicked: as a fault in the code would"
+        );
+    }
+
+    #[test]
+    fn documents_carry_their_id() {
+        let document = Format::Text.read("a/b.txt".into(), b"hello").unwrap();
+        assert_eq!((&*document.id, &*document.title, &*document.text), ("a/b.txt", "", "hello"));
+    }
+}

@@ -1,0 +1,74 @@
+//! Reads PDF files with pdfium, the PDF library of Chromium.
+//!
+//! [`library`] finds pdfium. `page` reads the letters, drawn lines, filled fields and remarks of a page, `grid` finds
+//! tables by their lines, `layout` the order in which a page is read, and `flow` makes Markdown of the lines of all pages:
+//! words that are parted at the end of a line are joined, and headers, footers and numbers of pages are left out. The title
+//! is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the subject,
+//! the keywords and the dates are metadata (see `info`).
+
+mod flow;
+mod grid;
+mod info;
+mod layout;
+pub(crate) mod library;
+mod page;
+mod shape;
+
+use pdfium_render::prelude::{PdfiumError, PdfiumInternalError};
+
+use super::{Content, ReadError};
+use crate::markup::Markdown;
+
+/// Maximum number of pages.
+const MOST_PAGES: i32 = 20_000;
+
+/// Reads the text of all pages. `id` names the document in warnings.
+///
+/// # Errors
+///
+/// There is no pdfium, or the file is no PDF, is encrypted, or has no text.
+pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
+    let pdf = library::pdfium()?.load_pdf_from_byte_slice(bytes, None).map_err(failed)?;
+    let metadata = info::info(pdf.metadata());
+    let count = pdf.pages().len();
+    if i32::from(count) > MOST_PAGES {
+        return Err(ReadError::TooMany { what: "pages", limit: MOST_PAGES as u64 });
+    }
+    let (mut pages, mut unread) = (Vec::new(), 0);
+    for number in 0..count {
+        match pdf.pages().get(number) {
+            Ok(page) => {
+                let mut read = page::read(&page);
+                grid::find(&mut read);
+                let mut blocks = layout::blocks(read.segments);
+                read.turned.into_iter().for_each(|turned| blocks.extend(layout::blocks(turned)));
+                pages.push(blocks);
+            }
+            Err(_) => unread += 1,
+        }
+    }
+    if unread > 0 {
+        tracing::warn!(document = id, unread, read = pages.len(), "some pages of a PDF could not be read");
+    }
+    let mut markdown = Markdown::default();
+    flow::write(pages, &mut markdown)?;
+    let content = markdown.finish(String::new(), metadata);
+    if content.text.trim().is_empty() {
+        return Err(ReadError::PdfWithoutText);
+    }
+    Ok(content)
+}
+
+fn failed(error: PdfiumError) -> ReadError {
+    match error {
+        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::PasswordError) => ReadError::PdfEncrypted,
+        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::SecurityError) => ReadError::PdfEncrypted,
+        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::FormatError) => {
+            ReadError::Broken { format: "PDF", reason: "it is no PDF, or it is damaged".to_owned() }
+        }
+        error => ReadError::Broken { format: "PDF", reason: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests;

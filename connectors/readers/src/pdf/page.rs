@@ -1,0 +1,374 @@
+//! Reads the letters, lines, filled fields and remarks of a page.
+
+use std::collections::BTreeMap;
+
+use pdfium_render::prelude::{
+    PdfFormField, PdfPage, PdfPageAnnotation, PdfPageAnnotationCommon, PdfPageObject, PdfPageObjectsCommon,
+    PdfPagePathObject, PdfPageTextChar, PdfPathSegmentType, PdfPathSegments, PdfRect,
+};
+
+use super::layout::is_to_left;
+use super::shape::{Bounds, Page, Rule, Segment, Word};
+
+/// Maximum number of letters that are read of a page.
+const MOST_LETTERS: usize = 1_000_000;
+/// Maximum number of drawn objects that are looked at for lines.
+const MOST_OBJECTS: usize = 20_000;
+/// A gap of more of this share of the letters' size parts two segments. They are one line again if they are neither in two
+/// columns nor in a table.
+const GAP: f32 = 0.85;
+/// A drawn shape is a line if it is not thicker than this, in points.
+const THIN: f32 = 2.5;
+/// Texts that are turned by less than this beyond whole quarters are not oblique, in degrees.
+const ASKEW: f32 = 8.0;
+/// The shortest line of a table, in points.
+const SHORT: f32 = 6.0;
+
+/// The direction of a text, in degrees to the left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Direction(i16);
+
+impl Direction {
+    fn of(degrees: f32) -> Self {
+        let degrees = degrees.rem_euclid(360.0);
+        // Level and upright texts are often a little askew.
+        let quarter = (degrees / 90.0).round() * 90.0;
+        let degrees = if (degrees - quarter).abs() < ASKEW { quarter } else { degrees.round() };
+        Self(degrees.rem_euclid(360.0) as i16)
+    }
+
+    /// A point as this text sees it.
+    fn turned(self, (x, y): (f32, f32)) -> (f32, f32) {
+        match self.0 {
+            0 => (x, y),
+            90 => (y, -x),
+            180 => (-x, -y),
+            270 => (-y, x),
+            degrees => {
+                let (sin, cos) = f32::from(degrees).to_radians().sin_cos();
+                (x * cos + y * sin, y * cos - x * sin)
+            }
+        }
+    }
+
+    fn is_oblique(self) -> bool {
+        self.0 % 90 != 0
+    }
+
+    fn bounds(self, rect: &PdfRect) -> Bounds {
+        let (a, b) = (
+            self.turned((rect.left().value, rect.bottom().value)),
+            self.turned((rect.right().value, rect.top().value)),
+        );
+        Bounds { x0: a.0.min(b.0), x1: a.0.max(b.0), y0: a.1.min(b.1), y1: a.1.max(b.1) }
+    }
+}
+
+/// A letter.
+struct Letter {
+    character: char,
+    direction: Direction,
+    bounds: Bounds,
+    base: f32,
+    size: f32,
+}
+
+impl Letter {
+    fn of(char: &PdfPageTextChar<'_>, character: char) -> Option<Self> {
+        // pdfium counts to the right.
+        let direction = Direction::of(-char.angle_degrees().unwrap_or_default());
+        let (x, y) = char.origin().ok()?;
+        let tight = direction.bounds(&char.tight_bounds().ok()?);
+        let (from, base) = direction.turned((x.value, y.value));
+        let size = char.scaled_font_size().value.abs();
+        // Some files have letters of size 1 that are drawn larger.
+        let is_size = size.is_finite() && size > 0.1 && tight.height() < 2.0 * size;
+        let size = if is_size { size } else { (1.2 * tight.height()).max(1.0) };
+        // The box of an oblique letter tells little of its width.
+        let (x0, x1) = if direction.is_oblique() { (from, from + 0.5 * size) } else { (tight.x0, tight.x1) };
+        let bounds = Bounds { x0, x1, y0: base - 0.2 * size, y1: base + 0.8 * size };
+        let is_placed = [bounds.x0, bounds.x1, bounds.y0, bounds.y1].iter().all(|place| place.is_finite());
+        is_placed.then_some(Self { character, direction, bounds, base, size })
+    }
+}
+
+/// Makes segments of letters in the order of the file.
+#[derive(Default)]
+struct Segments {
+    done: Vec<(Direction, Segment)>,
+    words: Vec<Word>,
+    word: Option<Word>,
+    /// Where the letters of the word are.
+    places: Vec<f32>,
+    last: Option<Letter>,
+    /// The greatest size of the segment's letters.
+    size: f32,
+    /// Number of its words that are bold.
+    bold: usize,
+}
+
+impl Segments {
+    fn end_word(&mut self) {
+        let places = std::mem::take(&mut self.places);
+        let Some(mut word) = self.word.take().filter(|word| !word.text.is_empty()) else { return };
+        // Some files have Arabic and Hebrew words as they look, from left to right.
+        let mut letters: Vec<char> = word.text.chars().collect();
+        let (first, last) =
+            (letters.iter().position(|at| is_to_left(*at)), letters.iter().rposition(|at| is_to_left(*at)));
+        if let (Some(first), Some(last)) = (first, last)
+            && letters.len() == places.len()
+            && places[first] < places[last]
+        {
+            letters[first..=last].reverse();
+            word.text = letters.into_iter().collect();
+        }
+        self.words.push(word);
+    }
+
+    fn end(&mut self) {
+        self.end_word();
+        let words = std::mem::take(&mut self.words);
+        if let Some(last) = self.last.take()
+            && !words.is_empty()
+        {
+            let (at, is_bold) = (self.done.len(), 2 * self.bold > words.len());
+            self.done.push((last.direction, Segment::of(words, self.size, is_bold, at)));
+        }
+        (self.size, self.bold) = (0.0, 0);
+    }
+
+    fn add(&mut self, letter: Letter, is_bold: impl FnOnce() -> bool) {
+        if let Some(last) = self.last.take() {
+            let is_apart = is_apart(&last, &letter, self.word.is_some());
+            // The number of a note stands before its text.
+            let is_note = last.character.is_ascii_digit() && letter.character.is_alphabetic();
+            // Ten to the fifth is not one hundred and five.
+            let is_power = is_raised(&last, &letter);
+            let is_lowered = is_smaller(&last, &letter);
+            self.last = Some(last);
+            match self.word.as_mut() {
+                _ if is_apart => self.end(),
+                Some(word) if is_power => word.text.push('^'),
+                _ if is_note && is_lowered => self.end_word(),
+                _ => {}
+            }
+        }
+        if self.word.is_none() {
+            self.bold += usize::from(is_bold());
+        }
+        let word = self.word.get_or_insert_with(|| Word { text: String::new(), bounds: Bounds::NONE });
+        push(&mut word.text, letter.character);
+        word.bounds = word.bounds.with(letter.bounds);
+        self.places.push(letter.bounds.x0);
+        self.size = self.size.max(letter.size);
+        self.last = Some(letter);
+    }
+}
+
+/// Whether a letter does not go on with the line of the last one. Letters of one word may be far from each other.
+fn is_apart(last: &Letter, next: &Letter, is_one_word: bool) -> bool {
+    let size = last.size.max(next.size);
+    let gap = (next.bounds.x0 - last.bounds.x1).max(last.bounds.x0 - next.bounds.x1);
+    let drop = (next.base - last.base).abs();
+    // In vertical writing, letters are below each other.
+    let is_below = gap < 0.0 && next.base < last.base && drop < 2.0 * size && is_wide(last.character);
+    last.direction != next.direction || (!is_below && (gap > GAP * size && !is_one_word || drop > 0.6 * size))
+}
+
+/// Whether a character fills a square.
+fn is_wide(character: char) -> bool {
+    matches!(character, '\u{2E80}'..='\u{9FFF}' | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{FF00}'..='\u{FF60}')
+}
+
+/// Whether a letter is smaller than the next one, and higher.
+fn is_smaller(last: &Letter, next: &Letter) -> bool {
+    last.size < 0.85 * next.size && last.base > next.base + 0.15 * next.size
+}
+
+/// Whether a digit is an exponent of the digit before it.
+fn is_raised(last: &Letter, next: &Letter) -> bool {
+    let are_digits = last.character.is_ascii_digit() && matches!(next.character, '0'..='9' | '-' | '−');
+    are_digits && is_smaller(next, last)
+}
+
+/// Appends a character; ligatures become letters.
+fn push(text: &mut String, character: char) {
+    match character {
+        '\u{FB00}' => text.push_str("ff"),
+        '\u{FB01}' => text.push_str("fi"),
+        '\u{FB02}' => text.push_str("fl"),
+        '\u{FB03}' => text.push_str("ffi"),
+        '\u{FB04}' => text.push_str("ffl"),
+        '\u{FB05}' | '\u{FB06}' => text.push_str("st"),
+        // pdfium's mark of a hyphen at the end of a line.
+        '\u{2}' => text.push('\u{AD}'),
+        _ => text.push(character),
+    }
+}
+
+/// Reads a page.
+pub(super) fn read(page: &PdfPage<'_>) -> Page {
+    let mut segments = Segments::default();
+    if let Ok(text) = page.text() {
+        let shown = page.boundaries().bounding().map(|boundary| Direction::default().bounds(&boundary.bounds)).ok();
+        let mut half = None;
+        for char in text.chars().iter().take(MOST_LETTERS) {
+            let Some(character) = whole(char.unicode_value(), &mut half) else { continue };
+            match character {
+                '\r' | '\n' => segments.end(),
+                '\0' | '\u{FFFE}' | '\u{FFFF}' => {}
+                _ if character != '\u{2}' && (character.is_whitespace() || character.is_control()) => {
+                    segments.end_word()
+                }
+                _ if shown.is_some_and(|shown| !is_within(&shown, &char)) => {}
+                _ => {
+                    if let Some(letter) = Letter::of(&char, character) {
+                        segments.add(letter, || is_bold(&char));
+                    }
+                }
+            }
+        }
+        segments.end();
+    }
+    let (main, letters) = (main_direction(&segments.done), segments.done.len());
+    let (mut read, mut turned) = (Page::default(), BTreeMap::<Direction, Vec<Segment>>::new());
+    for (direction, segment) in segments.done {
+        match direction == main {
+            true => read.segments.push(segment),
+            false => turned.entry(direction).or_default().push(segment),
+        }
+    }
+    read.segments.extend(marks(page, main, letters));
+    read.turned = turned.into_values().collect();
+    read.rules = rules(page, main);
+    read
+}
+
+/// A character of a number; pdfium may give the two halves of UTF-16 one after the other.
+fn whole(number: u32, half: &mut Option<u32>) -> Option<char> {
+    match (number, half.take()) {
+        (0xD800..=0xDBFF, _) => {
+            *half = Some(number);
+            None
+        }
+        (0xDC00..=0xDFFF, Some(high)) => char::from_u32(0x10000 + ((high - 0xD800) << 10) + (number - 0xDC00)),
+        _ => char::from_u32(number),
+    }
+}
+
+/// Whether a letter is in the part of a page that is shown.
+fn is_within(shown: &Bounds, char: &PdfPageTextChar<'_>) -> bool {
+    let Ok(place) = char.tight_bounds() else { return true };
+    let (x, y) = Direction::default().bounds(&place).center();
+    (shown.x0..=shown.x1).contains(&x) && (shown.y0..=shown.y1).contains(&y)
+}
+
+fn is_bold(char: &PdfPageTextChar<'_>) -> bool {
+    let name = char.font_name().to_ascii_lowercase();
+    ["bold", "black", "heavy", "semibold", "demi"].iter().any(|word| name.contains(word))
+        || char.font_is_bold_reenforced()
+}
+
+/// The direction of most letters.
+fn main_direction(segments: &[(Direction, Segment)]) -> Direction {
+    let mut letters: BTreeMap<Direction, usize> = BTreeMap::new();
+    for (direction, segment) in segments {
+        *letters.entry(*direction).or_default() += segment.words.iter().map(|word| word.text.len()).sum::<usize>();
+    }
+    letters.into_iter().rev().max_by_key(|(_, letters)| *letters).map(|(direction, _)| direction).unwrap_or_default()
+}
+
+/// The values of filled fields and the remarks that are shown, as segments where they are.
+fn marks(page: &PdfPage<'_>, direction: Direction, from: usize) -> Vec<Segment> {
+    let mut marks = Vec::new();
+    for annotation in page.annotations().iter() {
+        if annotation.is_hidden() {
+            continue;
+        }
+        let text = match &annotation {
+            PdfPageAnnotation::FreeText(remark) => remark.contents(),
+            PdfPageAnnotation::Widget(widget) => widget.form_field().and_then(value),
+            _ => None,
+        };
+        let (Some(text), Ok(rect)) = (text.filter(|text| !text.trim().is_empty()), annotation.bounds()) else {
+            continue;
+        };
+        let bounds = direction.bounds(&rect);
+        let lines: Vec<&str> = text.split(['\r', '\n']).filter(|line| !line.trim().is_empty()).collect();
+        let height = bounds.height() / lines.len().max(1) as f32;
+        for (number, line) in (0_u8..).zip(lines) {
+            let top = bounds.y1 - f32::from(number) * height;
+            let place = Bounds { y0: top - height, y1: top, ..bounds };
+            let words = line.split_whitespace().map(|word| Word { text: word.replace('\0', ""), bounds: place });
+            marks.push(Segment::of(words.collect(), height.min(12.0), false, from + marks.len()));
+        }
+    }
+    marks
+}
+
+/// What a field says.
+fn value(field: &PdfFormField<'_>) -> Option<String> {
+    match field {
+        PdfFormField::Text(text) if !text.is_password() => text.value(),
+        PdfFormField::ComboBox(choice) => choice.value(),
+        PdfFormField::ListBox(choice) => choice.value(),
+        PdfFormField::Checkbox(check) => check.is_checked().ok().filter(|checked| *checked).map(|_| "[x]".to_owned()),
+        PdfFormField::RadioButton(button) => button.is_checked().ok().filter(|is| *is).map(|_| "(x)".to_owned()),
+        _ => None,
+    }
+}
+
+/// The straight lines of a page.
+fn rules(page: &PdfPage<'_>, direction: Direction) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for object in page.objects().iter().take(MOST_OBJECTS) {
+        if let PdfPageObject::Path(path) = &object {
+            of_path(path, direction, &mut rules);
+        }
+    }
+    rules
+}
+
+fn of_path(path: &PdfPagePathObject<'_>, direction: Direction, rules: &mut Vec<Rule>) {
+    let mut keep = |bounds: Bounds| {
+        let (long, thick) = (bounds.width().max(bounds.height()), bounds.width().min(bounds.height()));
+        if long >= SHORT && thick <= THIN {
+            rules.push(Rule(bounds));
+        }
+    };
+    let is_stroked = path.is_stroked().unwrap_or_default();
+    let segments = path.segments();
+    let matrix = path.matrix().ok();
+    let segments = match matrix {
+        Some(matrix) => segments.transform(matrix),
+        None => segments,
+    };
+    let (mut start, mut last) = ((0.0, 0.0), (0.0, 0.0));
+    let mut all = Bounds::NONE;
+    let mut is_straight = true;
+    let between = |a: (f32, f32), b: (f32, f32)| Bounds {
+        x0: a.0.min(b.0),
+        x1: a.0.max(b.0),
+        y0: a.1.min(b.1),
+        y1: a.1.max(b.1),
+    };
+    for segment in segments.iter() {
+        let (x, y) = segment.point();
+        let point = direction.turned((x.value, y.value));
+        all = all.with(between(point, point));
+        match segment.segment_type() {
+            PdfPathSegmentType::MoveTo => start = point,
+            PdfPathSegmentType::LineTo if is_stroked => keep(between(last, point)),
+            PdfPathSegmentType::LineTo => {}
+            _ => is_straight = false,
+        }
+        if segment.is_close() && is_stroked {
+            keep(between(point, start));
+        }
+        last = point;
+    }
+    // A thin rectangle that is filled is a line, too.
+    if !is_stroked && is_straight {
+        keep(all);
+    }
+}

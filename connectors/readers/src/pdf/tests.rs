@@ -1,0 +1,142 @@
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use super::*;
+use crate::samples::{pdf, pdf_of_pages};
+
+/// Whether pdfium is there. Where `TURNFLOW_TESTS_MUST_RUN` is set, it must be.
+fn has_pdfium() -> bool {
+    let Err(error) = library::pdfium() else { return true };
+    println!("skipped: {error}");
+    assert!(std::env::var_os("TURNFLOW_TESTS_MUST_RUN").is_none(), "{error}");
+    false
+}
+
+#[test]
+fn text_of_all_pages() {
+    if !has_pdfium() {
+        return;
+    }
+    let bytes =
+        pdf_of_pages(&["BT /F1 12 Tf 72 700 Td (Hello first) Tj ET", "BT /F1 12 Tf 72 700 Td (And second) Tj ET"]);
+    let content = read("a.pdf", &bytes).unwrap();
+    assert_eq!((content.title.as_str(), content.text.as_str()), ("", "Hello first\n\nAnd second"));
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    if !has_pdfium() {
+        return;
+    }
+    for (bytes, reason) in [
+        (&b""[..], "broken PDF"),
+        (b"%PDF-1.4\n%%EOF", "broken PDF"),
+        (b"no PDF at all", "broken PDF"),
+        (&pdf_of_pages(&["0 0 m 10 10 l S"]), "no text in this PDF (scanned?)"),
+    ] {
+        let error = read("a.pdf", bytes).unwrap_err().to_string();
+        assert!(error.starts_with(reason), "{error}");
+    }
+    assert!(read("a.pdf", &pdf("some words")).is_ok());
+}
+
+#[test]
+fn a_page_that_fails_does_not_take_the_others_with_it() {
+    if !has_pdfium() {
+        return;
+    }
+    let good = "BT /F1 12 Tf 72 700 Td (Good page) Tj ET";
+    for bad in ["/Missing Do", "/X Do", "BT /F9 12 Tf (x) Tj", "q q q Q Q Q Q", "1 0 0 nan 0 0 cm"] {
+        let content = read("a.pdf", &pdf_of_pages(&[good, bad])).unwrap();
+        assert!(content.text.contains("Good page"), "{bad}: {content:?}");
+    }
+}
+
+#[test]
+fn powers_and_the_numbers_of_notes_are_apart() {
+    if !has_pdfium() {
+        return;
+    }
+    let page = "BT /F1 12 Tf 72 700 Td (About 10) Tj /F1 7 Tf 5 Ts (5) Tj 0 Ts /F1 12 Tf ( litres) Tj ET \
+                BT /F1 7 Tf 72 600 Td 5 Ts (1) Tj 0 Ts /F1 12 Tf (A note) Tj ET";
+    let text = read("a.pdf", &pdf_of_pages(&[page])).unwrap().text;
+    assert_eq!(text, "About 10^5 litres\n\n1 A note");
+}
+
+#[test]
+fn letters_outside_the_page_are_not_read() {
+    if !has_pdfium() {
+        return;
+    }
+    let page =
+        "BT /F1 12 Tf 72 700 Td (Shown) Tj ET BT /F1 12 Tf 72 900 Td (Hidden) Tj ET BT /F1 12 Tf 800 10 Td (Too) Tj ET";
+    assert_eq!(read("a.pdf", &pdf_of_pages(&[page])).unwrap().text, "Shown");
+}
+
+/// Files that say a text of their own on each page keep it.
+#[test]
+fn only_what_comes_again_beside_other_text_is_a_header() {
+    if !has_pdfium() {
+        return;
+    }
+    let page = |number: usize, body: &str| {
+        format!(
+            "BT /F1 10 Tf 72 760 Td (Almanac) Tj ET BT /F1 12 Tf 72 500 Td ({body}) Tj ET BT /F1 10 Tf 300 30 Td ({number}) Tj ET"
+        )
+    };
+    let bodies = ["One thing.", "Another thing.", "The third.", "And more."];
+    let pages: Vec<String> = (11..).zip(bodies).map(|(number, body)| page(number, body)).collect();
+    let text = read("a.pdf", &pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap().text;
+    assert_eq!(text, "Almanac\n\nOne thing.\n\nAnother thing.\n\nThe third.\n\nAnd more.");
+    let same = ["BT /F1 12 Tf 72 760 Td (The same) Tj ET"; 4];
+    assert_eq!(read("a.pdf", &pdf_of_pages(&same)).unwrap().text, ["The same"; 4].join("\n\n"));
+}
+
+/// What a file says (see `tests/pdf/make.py`): blocks in the order in which a person reads them.
+fn said(path: &Path) -> Vec<(String, Json)> {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// What is missing of these blocks, or in another order.
+fn wrong(blocks: &[(String, Json)], text: &str) -> Vec<String> {
+    let normal = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Items of a list are blocks of their own.
+    let parts: Vec<String> = text.replace("\n- ", "\n\n- ").split("\n\n").map(normal).collect();
+    let (mut wrong, mut at) = (Vec::new(), 0);
+    for (kind, content) in blocks {
+        if kind == "t" {
+            let rows: Vec<Vec<String>> = serde_json::from_value(content.clone()).unwrap();
+            let rows = rows.into_iter().map(|row| format!("| {} |", row.join(" | ")));
+            wrong.extend(rows.filter(|row| !text.contains(row)));
+            continue;
+        }
+        let wanted = normal(content.as_str().unwrap());
+        let is_it = |part: &String| match kind.as_str() {
+            "h" => part.starts_with('#') && part.trim_start_matches('#').trim() == wanted,
+            "i" => part.strip_prefix("- ") == Some(&wanted),
+            _ => *part == wanted,
+        };
+        match parts.iter().skip(at).position(is_it) {
+            Some(found) => at += found + 1,
+            None => wrong.push(wanted),
+        }
+    }
+    wrong
+}
+
+#[test]
+fn paragraphs_columns_and_tables_are_whole_and_in_order() {
+    if !has_pdfium() {
+        return;
+    }
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pdf");
+    let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|ending| ending == "pdf")).collect();
+    assert!(files.len() >= 20, "{}", files.len());
+    for file in files {
+        let text = read("a.pdf", &std::fs::read(&file).unwrap()).unwrap().text;
+        let wrong = wrong(&said(&file.with_extension("json")), &text);
+        assert!(wrong.is_empty(), "{}: {wrong:#?}\n{text}", file.display());
+    }
+}

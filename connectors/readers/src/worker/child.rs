@@ -1,0 +1,180 @@
+//! A child process, as its parent sees it.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use turnflow_engine::document::Document;
+use turnflow_engine::wording::count;
+
+use super::{limits, wire};
+use crate::{Format, ReadError};
+
+/// The variables of the environment that a child gets. All others may be secrets.
+const VARIABLES: &[&str] = &[
+    crate::pdf::library::VARIABLE,
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "DYLD_LIBRARY_PATH",
+    "TMPDIR",
+    "LANG",
+    "LLVM_PROFILE_FILE",
+];
+/// How long the exit of a child that has closed its socket is waited for.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// Why a child did not read a file.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// It ended before it began with the file.
+    #[error("it ended before it read the file")]
+    Idle,
+    /// It was killed by a signal, because of a fault or a limit.
+    #[error("{}", told(*.0))]
+    Signal(i32),
+    /// It ended by itself.
+    #[error("it ended with exit code {0}")]
+    Code(i32),
+    /// It takes too long.
+    #[error("it took longer than {}", count(.0.as_secs() as usize, "second"))]
+    Late(Duration),
+    /// Its answer is none.
+    #[error("it answered wrongly: {0}")]
+    Wrong(io::Error),
+}
+
+/// What a signal says about a file.
+fn told(signal: i32) -> String {
+    let why = match signal {
+        libc::SIGXCPU => ", it took too much time of the processor",
+        libc::SIGABRT => ", it took too much memory, or its stack was too small",
+        libc::SIGSEGV => ", its stack was too small",
+        libc::SIGKILL => ", the system has ended it",
+        _ => "",
+    };
+    format!("signal {signal}{why}")
+}
+
+/// A running child.
+pub(super) struct Child {
+    process: std::process::Child,
+    stream: UnixStream,
+    files: u32,
+    bytes: u64,
+}
+
+impl Child {
+    /// Starts a child.
+    pub(super) fn start(program: &Path, arguments: &[OsString]) -> io::Result<Self> {
+        let (stream, theirs) = UnixStream::pair()?;
+        let input = OwnedFd::from(theirs.try_clone()?);
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear();
+        command.envs(VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        // A group of its own: a signal from the terminal is for the program, which ends its children.
+        command.process_group(0).stdin(Stdio::from(input)).stdout(Stdio::from(OwnedFd::from(theirs)));
+        let process = command.stderr(Stdio::null()).spawn()?;
+        Ok(Self { process, stream, files: 0, bytes: 0 })
+    }
+
+    /// Lets the child read a file. After a fault, the child must not be used again.
+    pub(super) fn read(
+        &mut self,
+        format: Format,
+        id: &Arc<str>,
+        bytes: &[u8],
+    ) -> Result<Result<Document, ReadError>, Fault> {
+        let most = limits::of_clock(bytes.len());
+        let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
+        self.files += 1;
+        self.bytes += bytes.len() as u64;
+        let is_asked = wire::ask(&mut stream, format, id, bytes);
+        let answered = is_asked.and_then(|()| wire::answered(&mut stream));
+        match answered {
+            // A reader cannot rename a document.
+            Ok(Ok(document)) => Ok(Ok(Document { id: id.clone(), ..document })),
+            Ok(Err(reason)) => Ok(Err(ReadError::Told(reason))),
+            Err(error) => Err(self.fault(error, most)),
+        }
+    }
+
+    /// Whether the child may read another file.
+    pub(super) fn is_good(&self) -> bool {
+        self.files < limits::FILES && self.bytes < limits::BYTES
+    }
+
+    fn fault(&mut self, error: io::Error, most: Duration) -> Fault {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Fault::Late(most),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                match self.ended() {
+                    Some(status) if status.success() => Fault::Idle,
+                    Some(status) => match status.signal() {
+                        Some(signal) => Fault::Signal(signal),
+                        None => Fault::Code(status.code().unwrap_or_default()),
+                    },
+                    None => Fault::Wrong(error),
+                }
+            }
+            _ => Fault::Wrong(error),
+        }
+    }
+
+    /// How the child has ended, if it does so in a moment.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let until = Instant::now() + ENDING;
+        loop {
+            match self.process.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A stream with a time by which all must be done.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Duration> {
+        match self.until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(left),
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
