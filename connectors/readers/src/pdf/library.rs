@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use pdfium_render::prelude::Pdfium;
 
 use crate::ReadError;
@@ -12,20 +13,31 @@ pub(crate) const VARIABLE: &str = "PDFIUM_PATH";
 /// Where the library is, below the directory of models.
 const PLACE: &str = "models/pdfium";
 
-/// The library.
+/// The library. It is used by one thread at a time.
+struct Library(Pdfium);
+
+// SAFETY: what is reached through the library is used only under the lock of `with`.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// Calls a function that uses the library, while no other thread does.
 ///
 /// # Errors
 ///
-/// There is none, or it cannot be loaded.
-pub(super) fn pdfium() -> Result<&'static Pdfium, ReadError> {
-    static LOADED: OnceLock<Result<Pdfium, String>> = OnceLock::new();
+/// There is no library, it cannot be loaded, or the function has failed.
+pub(super) fn with<T>(call: impl FnOnce(&Pdfium) -> Result<T, ReadError>) -> Result<T, ReadError> {
+    static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
+    static LOCK: Mutex<()> = Mutex::new(());
+    let _alone = LOCK.lock();
     let loaded = LOADED.get_or_init(|| {
         let path = path()?;
         let bindings = Pdfium::bind_to_library(&path);
         let bindings = bindings.map_err(|error| format!("`{}` cannot be loaded: {error}", path.display()))?;
-        Ok(Pdfium::new(bindings))
+        Ok(Library(Pdfium::new(bindings)))
     });
-    loaded.as_ref().map_err(|reason| ReadError::NoPdfium { reason: reason.clone() })
+    let library = loaded.as_ref().map_err(|reason| ReadError::NoPdfium { reason: reason.clone() })?;
+    call(&library.0)
 }
 
 /// `$PDFIUM_PATH`, or else the library in `models/pdfium/` of the working directory, of a directory above it, or of one

@@ -14,7 +14,7 @@ pub(crate) mod library;
 mod page;
 mod shape;
 
-use pdfium_render::prelude::{PdfiumError, PdfiumInternalError};
+use pdfium_render::prelude::{Pdfium, PdfiumError, PdfiumInternalError};
 
 use super::{Content, ReadError};
 use crate::markup::Markdown;
@@ -28,7 +28,11 @@ const MOST_PAGES: i32 = 20_000;
 ///
 /// There is no pdfium, or the file is no PDF, is encrypted, or has no text.
 pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
-    let pdf = library::pdfium()?.load_pdf_from_byte_slice(bytes, None).map_err(failed)?;
+    library::with(|pdfium| read_with(pdfium, id, bytes))
+}
+
+fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
+    let pdf = pdfium.load_pdf_from_byte_slice(bytes, None).map_err(failed)?;
     let metadata = info::info(pdf.metadata());
     let count = pdf.pages().len();
     if i32::from(count) > MOST_PAGES {
