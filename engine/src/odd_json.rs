@@ -229,10 +229,14 @@ impl Mender<'_> {
         let is_number = word.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
         let is_infinite = is_number && word.parse::<f64>().is_ok_and(f64::is_infinite);
         let unsigned = word.trim_start_matches(['-', '+']).to_ascii_lowercase();
+        // As tables write a decimal number with a scale.
+        let whole =
+            word.split_once('.').filter(|(_, rest)| !rest.is_empty() && rest.bytes().all(|digit| digit == b'0'));
+        let whole = whole.map_or(word, |(whole, _)| whole);
         match is_infinite || ["nan", "inf", "infinity"].contains(&&*unsigned) {
             // A number of hundreds of digits too.
-            _ if is_wide(word) => {
-                self.out.extend(["\"", word, "\""]);
+            _ if is_wide(whole) => {
+                self.out.extend(["\"", whole, "\""]);
                 self.rest = &self.rest[word.len()..];
                 self.has_wide = true;
             }
@@ -302,6 +306,9 @@ mod tests {
             ("{\"99999999999999999999\": 1e30}", json!({"99999999999999999999": 1e30}), 0),
             ("{\"a\": 99999999999999999999, \"b\": NaN}", json!({"a": "99999999999999999999", "b": null}), 1),
             ("0.30000000000000000000001", json!(0.3), 0),
+            ("123456789012345678901234567890.00", json!("123456789012345678901234567890"), 0),
+            ("[-99999999999999999999.0, 99999999999999999999.5]", json!(["-99999999999999999999", 1e20]), 0),
+            ("18446744073709551615.0", json!(18446744073709551615.0), 0),
             (&nines, json!(nines), 0),
             (&format!("{{\"a\": [-{nines}]}}"), json!({"a": [format!("-{nines}")]}), 0),
         ] {

@@ -385,7 +385,7 @@ pub struct Lacking {
     pub missing: u64,
     /// Why they are missing.
     pub problem: Option<String>,
-    /// Their number by index key, for indexes of the parts of a published epoch.
+    /// Number of chunks that lack them by index key, in a part of an epoch.
     pub indexes: BTreeMap<String, u64>,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Part {
     pub documents: usize,
     /// Number of its passages, in all processes.
     pub chunks: usize,
-    /// Number of contents that an index lacks, in all processes, by index key.
+    /// Number of chunks that an index lacks, in all processes, by index key.
     pub missing: BTreeMap<String, u64>,
 }
 

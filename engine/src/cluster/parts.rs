@@ -252,7 +252,7 @@ pub struct OtherParts {
 }
 
 impl OtherParts {
-    /// Number of contents that the index lacks there, because a model's server is away.
+    /// Number of passages that the index lacks there, because a model's server is away.
     pub fn missing(&self) -> usize {
         self.shards.lacking.indexes.get(&self.index).copied().unwrap_or_default() as usize
     }

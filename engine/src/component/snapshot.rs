@@ -17,7 +17,7 @@ pub struct CorpusSnapshot {
     pub documents: usize,
     /// Number of chunks.
     pub chunks: usize,
-    /// Number of contents that an index lacks because a model's server is away, by index key; of indexes that lack some.
+    /// Number of chunks that an index lacks because a model's server is away, by index key; of indexes that lack some.
     pub missing: BTreeMap<String, u64>,
     /// The readers by index key; each of the type that its operators expect.
     pub indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>,

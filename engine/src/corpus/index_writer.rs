@@ -445,10 +445,11 @@ fn view<'a>(
     slots: impl Iterator<Item = &'a Slot>,
     log: Option<&PassageLog>,
 ) -> CorpusSnapshot {
-    let (documents, chunks) = chunks.counts();
+    let all = chunks;
+    let (documents, chunks) = all.counts();
     let mut view = CorpusSnapshot { documents, chunks, passages, ..CorpusSnapshot::default() };
     for slot in slots {
-        let missing = slot.index.preparation().map_or(0, |preparation| preparing.count_waiting(&preparation));
+        let missing = slot.index.preparation().map_or(0, |preparation| preparing.count_waiting(&preparation, all));
         view.missing.extend((missing > 0).then(|| (slot.key.clone(), missing)));
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));

@@ -151,9 +151,12 @@ impl Preparing {
         contents
     }
 
-    /// Number of contents that wait for a preparation.
-    pub(super) fn count_waiting(&self, preparation: &Arc<dyn Prepare>) -> u64 {
-        self.waiting.0.lock().of(preparation).map_or(0, |contents| contents.len() as u64)
+    /// Number of chunks whose contents wait for a preparation.
+    pub(super) fn count_waiting(&self, preparation: &Arc<dyn Prepare>, chunks: &Chunks) -> u64 {
+        let waiting = self.waiting.0.lock();
+        let contents = waiting.of(preparation).filter(|contents| !contents.is_empty());
+        // Several chunks may have the same content.
+        contents.map_or(0, |contents| chunks.each().filter(|chunk| contents.contains_key(&chunk.hash)).count() as u64)
     }
 
     /// Forgets contents that are in no feed any more. `commits`: the number of commits that each feed has.
@@ -340,18 +343,19 @@ mod tests {
         let contents: Vec<Content> = (0..20)
             .map(|n| content(&format!("{n}"), &format!("{} {n}", if n % 8 == 5 { "bad" } else { "good" })))
             .collect();
+        let all = Chunks::of(contents.iter().map(|content| content.chunk.clone()).collect());
         let (preparing, _) = preparing();
         let well = Arc::new(Away { is_back: true, calls: AtomicUsize::new(0) });
         let model: Arc<dyn Prepare> = well.clone();
         preparing.contents(&model, contents.clone()).await;
-        assert_eq!((preparing.count_waiting(&model), well.calls.load(Ordering::Relaxed)), (2, 21));
+        assert_eq!((preparing.count_waiting(&model, &all), well.calls.load(Ordering::Relaxed)), (2, 21));
         // A server that is away is not asked for each.
         let gone = Arc::new(Away::default());
         let model: Arc<dyn Prepare> = gone.clone();
         for _ in 0..5 {
             preparing.contents(&model, contents.clone()).await;
         }
-        assert_eq!((preparing.count_waiting(&model), gone.calls.load(Ordering::Relaxed)), (20, 5 + AWAY));
+        assert_eq!((preparing.count_waiting(&model, &all), gone.calls.load(Ordering::Relaxed)), (20, 5 + AWAY));
     }
 
     #[tokio::test]
@@ -366,7 +370,10 @@ mod tests {
         assert_eq!(missing(), 2);
         // Another passage has the same text.
         preparing.forget_gone(&feeds(&[("z", "one")]), &[(0, 5)].into());
-        assert_eq!((missing(), preparing.count_waiting(&away_model)), (1, 1));
+        assert_eq!(
+            (missing(), preparing.count_waiting(&away_model, &feeds(&[("z", "one"), ("y", "one")])[&0])),
+            (1, 2)
+        );
         // A later commit brings it again.
         preparing.set_aside(&away_model, &part[..1], Some((0, 7)), &away());
         preparing.forget_gone(&feeds(&[]), &[(0, 6)].into());
