@@ -236,7 +236,7 @@ impl Preparing {
         tracing::debug!(corpus = %self.corpus, contents = part.len(), "prepared");
     }
 
-    /// After an outage: a content may be what the server fails on, so each is tried alone, the shortest first. Leaves for
+    /// After an outage: a content may be what the server fails on, so each is tried alone, in no order of length. Leaves for
     /// later what cannot be prepared; all of it, if the server is away.
     async fn apart(
         &self,
@@ -246,6 +246,7 @@ impl Preparing {
         error: &IndexError,
     ) {
         let (mut any, mut failed, mut left) = (false, 0, part.to_vec());
+        left.sort_by_key(Content::hash);
         let mut waiting = Vec::new();
         while part.len() > 1
             && !self.waiting.is_away(preparation, None)

@@ -64,7 +64,10 @@ pub(super) fn second_closing(text: &str) -> Option<(usize, usize)> {
     let mut scan = Scan::default();
     std::iter::from_fn(|| scan.next(text)).find(|(at, length)| {
         let (before, after) = (&text[..*at], &text[at + length..]);
-        let is_apart = before.ends_with(char::is_whitespace) && !before.ends_with('\n');
+        // A letter that follows at once begins another text.
+        let is_apart = before.ends_with(char::is_whitespace)
+            && !before.ends_with('\n')
+            && !after.starts_with(char::is_alphanumeric);
         let ends_line =
             after.trim_start_matches([' ', '\t']).chars().next().is_none_or(|next| next == '\n' || next == '\r');
         !is_apart && !before.ends_with(['"', '\'', '“', '«', '(']) || ends_line

@@ -32,6 +32,7 @@ const REPLIES: &[(&str, &str, &str)] = &[
     ("<think>a</think>draft</think>At ten.", "At ten.", "adraft"),
     ("<think>a</think>\nA draft.\n</think>\n\nAt ten.", "At ten.", "aA draft."),
     ("a</think>b </think>\nc</think>At ten.", "At ten.", "ab c"),
+    ("<think>a</think>Perhaps at nine. </think>At ten.", "At ten.", "aPerhaps at nine."),
     ("<think>a</think>At ten.\n</think>\n", "At ten.\n", "a"),
     ("<think>a</think>\n</THINK>\n\nAt ten.", "At ten.", "a"),
     ("a</think></think> </think>At ten.", "At ten.", "a"),
