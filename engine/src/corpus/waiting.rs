@@ -247,9 +247,12 @@ impl Preparing {
                 }
                 Err(error) if error.is_outage() => {
                     self.tell(&self.waiting.0.lock(), Some(&error));
-                    // A content may be what the server fails on, so each is tried alone, in another order each time.
+                    // A content may be what the server fails on, so each is tried alone. Each time, others are the first
+                    // ones, in no order of length.
+                    let mut part = part.to_vec();
+                    part.sort_by_key(Content::hash);
                     for n in 0..part.len() {
-                        let alone = std::slice::from_ref(&part[(n + round) % part.len()]);
+                        let alone = std::slice::from_ref(&part[(n + round.wrapping_mul(AWAY)) % part.len()]);
                         match self.attempt(preparation, alone).await {
                             Ok(was_called) => {
                                 is_back |= was_called;

@@ -20,7 +20,7 @@ fn a_cluster_publishes_while_a_server_is_away_and_adds_the_rest_later() {
     SERVER_IS_AWAY.store(true, Ordering::SeqCst);
     let place = Place::new();
     let write = |count: usize| {
-        let document = |n: usize| (format!("d{n}"), format!("{REMOTE} {n}\nhere {n}"));
+        let document = |n: usize| (format!("d{n}"), format!("{REMOTE} {n}\n{REMOTE} here {n}"));
         let all: BTreeMap<String, String> = (0..count).map(document).collect();
         std::fs::write(place.path("d.json"), serde_json::to_vec(&all).unwrap()).unwrap();
     };
@@ -35,12 +35,10 @@ fn a_cluster_publishes_while_a_server_is_away_and_adds_the_rest_later() {
     place.may_be_read(true);
     let cluster = start();
     cluster.engines.iter().for_each(|engine| engine.wait_ready().unwrap());
-    // What needs no server is served.
-    until("half of the passages", || texts(&cluster).len() == 30);
-    until("the counts", || counts(&cluster) == [(60, 30); 3]);
-    until("the number", || cluster.engines[0].missing().iter().map(|(_, missing, _)| missing).eq([&30]));
-    let (corpus, _, reason) = cluster.engines[0].missing().remove(0);
-    assert_eq!(&*corpus, "docs");
+    assert!(texts(&cluster).is_empty());
+    assert_eq!(counts(&cluster), [(60, 60); 3]);
+    let (corpus, missing, reason) = cluster.engines[0].missing().remove(0);
+    assert_eq!((&*corpus, missing), ("docs", 60));
     assert!(reason.contains("connection refused"), "{reason}");
     // Without an edit.
     SERVER_IS_AWAY.store(false, Ordering::SeqCst);
