@@ -46,6 +46,9 @@ pub struct AskRequest {
     pub source: Option<Arc<str>>,
     /// Whether the events include the value of every node.
     pub trace: bool,
+    /// Whether the events include the texts that models generate, piece by piece. What was sent cannot be taken back, so a
+    /// caller who reads only the whole answer gets a better one without: a draft that a model replaces is left out.
+    pub stream: bool,
     /// Nodes to skip for this turn, and other weights.
     pub adjust: Adjustments,
     /// A condition on the metadata of passages. The turn finds only passages that meet it, in addition to the filters of
@@ -66,6 +69,7 @@ impl AskRequest {
             extra: Map::new(),
             source: None,
             trace: false,
+            stream: true,
             adjust: Adjustments::default(),
             filter: None,
         }
@@ -196,6 +200,7 @@ pub(crate) struct Caller {
     events: mpsc::UnboundedSender<Event>,
     cancel: CancellationToken,
     trace: bool,
+    stream: bool,
     adjust: Adjustments,
 }
 
@@ -218,8 +223,11 @@ impl Caller {
         &self.adjust
     }
 
-    /// The stream for the text that a node generates.
+    /// The stream for the text that a node generates, if the request has `stream`.
     pub fn stream(&self, node: &Arc<str>) -> TextStream {
+        if !self.stream {
+            return TextStream::default();
+        }
         let (node, events) = (node.clone(), self.events.clone());
         TextStream::new(move |text| {
             let _ = events.send(Event::Delta { node: node.clone(), text: text.into() });
@@ -281,7 +289,8 @@ impl AskQueue {
         let (sender, events) = mpsc::unbounded_channel();
         let cancel = CancellationToken::new();
         let (cancelled, adjust) = (cancel.clone(), request.adjust.clone());
-        let caller = Caller { events: sender, cancel: cancelled, trace: request.trace, adjust };
+        let (trace, stream) = (request.trace, request.stream);
+        let caller = Caller { events: sender, cancel: cancelled, trace, stream, adjust };
         let stream = AnswerStream { events, cancel };
         let mut state = self.state.lock();
         if state.closed {

@@ -74,7 +74,7 @@ pub fn is_wide(word: &str) -> bool {
 const WIDE: usize = 19;
 
 /// The same JSON with whole numbers of more than 64 bits as texts.
-fn widened(text: &str) -> Cow<'_, str> {
+pub fn widened(text: &str) -> Cow<'_, str> {
     let mut digits = 0;
     let has_many = text.bytes().any(|byte| {
         digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
@@ -229,13 +229,18 @@ impl Mender<'_> {
         let is_number = word.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
         let is_infinite = is_number && word.parse::<f64>().is_ok_and(f64::is_infinite);
         let unsigned = word.trim_start_matches(['-', '+']).to_ascii_lowercase();
+        // As tables write a decimal number with a scale.
+        let whole =
+            word.split_once('.').filter(|(_, rest)| !rest.is_empty() && rest.bytes().all(|digit| digit == b'0'));
+        let whole = whole.map_or(word, |(whole, _)| whole);
         match is_infinite || ["nan", "inf", "infinity"].contains(&&*unsigned) {
-            true => self.replace(word.len(), "null"),
-            false if is_wide(word) => {
-                self.out.extend(["\"", word, "\""]);
+            // A number of hundreds of digits too.
+            _ if is_wide(whole) => {
+                self.out.extend(["\"", whole, "\""]);
                 self.rest = &self.rest[word.len()..];
                 self.has_wide = true;
             }
+            true => self.replace(word.len(), "null"),
             false => self.take(word.len()),
         }
     }
@@ -288,6 +293,7 @@ mod tests {
 
     #[test]
     fn whole_numbers_of_any_size_are_exact() {
+        let nines = "9".repeat(10_000);
         for (text, expected, changed) in [
             ("18446744073709551616", json!("18446744073709551616"), 0),
             ("-9223372036854775809", json!("-9223372036854775809"), 0),
@@ -300,6 +306,11 @@ mod tests {
             ("{\"99999999999999999999\": 1e30}", json!({"99999999999999999999": 1e30}), 0),
             ("{\"a\": 99999999999999999999, \"b\": NaN}", json!({"a": "99999999999999999999", "b": null}), 1),
             ("0.30000000000000000000001", json!(0.3), 0),
+            ("123456789012345678901234567890.00", json!("123456789012345678901234567890"), 0),
+            ("[-99999999999999999999.0, 99999999999999999999.5]", json!(["-99999999999999999999", 1e20]), 0),
+            ("18446744073709551615.0", json!(18446744073709551615.0), 0),
+            (&nines, json!(nines), 0),
+            (&format!("{{\"a\": [-{nines}]}}"), json!({"a": [format!("-{nines}")]}), 0),
         ] {
             let (value, told) = read::<Value>(text).unwrap();
             assert_eq!((value, told.len()), (expected, changed), "{text}");

@@ -385,6 +385,8 @@ pub struct Lacking {
     pub missing: u64,
     /// Why they are missing.
     pub problem: Option<String>,
+    /// Number of chunks that lack them by index key, in a part of an epoch.
+    pub indexes: BTreeMap<String, u64>,
 }
 
 impl CorpusProgress {
@@ -397,11 +399,12 @@ impl CorpusProgress {
     /// them.
     pub fn lacking(&self) -> Lacking {
         let (own, elsewhere) = (self.lacking_here(), self.elsewhere.lock().clone());
-        Lacking { missing: own.missing + elsewhere.missing, problem: own.problem.or(elsewhere.problem) }
+        let (missing, problem) = (own.missing + elsewhere.missing, own.problem.or(elsewhere.problem));
+        Lacking { missing, problem, indexes: elsewhere.indexes }
     }
 
     /// What indexes of this process lack.
     pub(crate) fn lacking_here(&self) -> Lacking {
-        Lacking { missing: Self::get(&self.missing), problem: self.problem.lock().clone() }
+        Lacking { missing: Self::get(&self.missing), problem: self.problem.lock().clone(), indexes: BTreeMap::new() }
     }
 }

@@ -1,10 +1,13 @@
 //! Reads Markdown files. The text is not changed. The title comes from the front matter, or else from the first
 //! top-level heading. The other fields of the front matter are the metadata, if it is valid YAML.
 
+use std::collections::{HashMap, VecDeque};
+
 use serde_json::{Map, Value as Json};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use turnflow_engine::document::Markup;
 use turnflow_engine::metadata::Metadata;
+use turnflow_engine::odd_json;
 
 use super::Content;
 
@@ -47,7 +50,45 @@ fn fields(front: &str) -> Option<Metadata> {
     };
     let mut fields: Map<String, Json> = serde_saphyr::from_str_with_options(front, options).ok()?;
     fields.remove("title");
+    let mut wide = Wide::new();
+    for word in wide_numbers(front) {
+        if let Ok(float) = word.parse::<f64>() {
+            wide.entry(float.to_bits()).or_default().push_back(word);
+        }
+    }
+    if !wide.is_empty() {
+        fields.values_mut().for_each(|value| as_written(value, &mut wide));
+    }
     Some(Metadata::of(&fields).0)
+}
+
+/// Whole numbers of more than 64 bits, by the bits of the number that the reader of YAML makes of them, in their order.
+type Wide<'a> = HashMap<u64, VecDeque<&'a str>>;
+
+/// The whole numbers of more than 64 bits in YAML, without those in comments.
+fn wide_numbers(front: &str) -> impl Iterator<Item = &str> {
+    let is_part = |letter: char| letter.is_alphanumeric() || "+-._".contains(letter);
+    front.lines().flat_map(move |line| {
+        let comment = if line.trim_start().starts_with('#') { Some(0) } else { line.find(" #") };
+        line[..comment.unwrap_or(line.len())]
+            .split(move |letter| !is_part(letter))
+            .filter(|word| odd_json::is_wide(word))
+    })
+}
+
+/// Replaces numbers that the reader of YAML has made inexact by what is written: a text, as in JSON.
+fn as_written(value: &mut Json, wide: &mut Wide<'_>) {
+    match value {
+        Json::Number(number) if !number.is_i64() && !number.is_u64() => {
+            let Some(words) = number.as_f64().and_then(|float| wide.get_mut(&float.to_bits())) else { return };
+            // Aliases repeat a number, so the last one stays.
+            let word = if words.len() > 1 { words.pop_front() } else { words.front().copied() };
+            *value = word.into();
+        }
+        Json::Array(values) => values.iter_mut().for_each(|value| as_written(value, wide)),
+        Json::Object(fields) => fields.values_mut().for_each(|value| as_written(value, wide)),
+        _ => {}
+    }
 }
 
 /// Splits off YAML between a first line `---` and a line `---` or `...`, if it is closed.
@@ -157,6 +198,20 @@ mod tests {
         assert_eq!(metadata(front), expected);
         assert_eq!(read("---\nb: 1\n---\n# H").metadata.get("b").unwrap().to_string(), "1");
         assert_eq!(metadata("a: &x [1, 2]\nb: *x\na: 3"), json!({"a": [1, 2], "b": [1, 2]}));
+    }
+
+    #[test]
+    fn whole_numbers_of_any_size_are_exact() {
+        let (one, other) = ("123456789012345678901234567890", "123456789012345678901234567891");
+        let front = format!(
+            "# {one}\na: {other} # {one}\nb: [{one}, -{one}]\nc: &x {{d: {one}}}\ne: *x\nf: 1e30\ng: '{one}'\n\
+             h: 18446744073709551615"
+        );
+        let expected = json!({
+            "a": other, "b": [one, format!("-{one}")], "c": {"d": one}, "e": {"d": one}, "f": 1e30, "g": one,
+            "h": u64::MAX,
+        });
+        assert_eq!(metadata(&front), expected);
     }
 
     #[test]

@@ -16,14 +16,14 @@ use super::parts::OtherShards;
 use super::peers::Peers;
 use super::served::ServedParts;
 use super::wire::{Bytes, Topic, decode, encode};
-use crate::component::{Aliases, CorpusSnapshot, Snapshot};
+use crate::component::{Aliases, CorpusSnapshot, Snapshot, less};
 use crate::publish::{Epochs, SnapshotGuard};
 
 /// The interval between attempts to tell another process of an epoch.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A corpus in a manifest.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Part {
     /// The version of its parts.
     pub version: u64,
@@ -31,8 +31,8 @@ pub(super) struct Part {
     pub documents: usize,
     /// Number of its passages, in all processes.
     pub chunks: usize,
-    /// Number of contents that its indexes lack, in all processes.
-    pub missing: u64,
+    /// Number of chunks that an index lacks, in all processes, by index key.
+    pub missing: BTreeMap<String, u64>,
 }
 
 /// An epoch, as the first process describes it.
@@ -125,7 +125,7 @@ impl Manifests {
             if let Some(others) = &view.others {
                 let version = others.version();
                 self.parts.keep(name, version, Arc::new(view.own_part()));
-                let (documents, chunks, missing) = (view.documents, view.chunks, view.missing);
+                let (documents, chunks, missing) = (view.documents, view.chunks, view.missing.clone());
                 corpora.insert(name.clone(), Part { version, documents, chunks, missing });
             }
         }
@@ -301,7 +301,7 @@ impl FollowedEpochs {
                         version,
                         documents: part.documents.saturating_sub(view.documents),
                         chunks: part.chunks.saturating_sub(view.chunks),
-                        missing: part.missing.saturating_sub(view.missing),
+                        missing: less(&part.missing, &view.missing),
                     };
                     view.add(OtherShards::following(peers.clone(), name.clone(), others));
                     Arc::new(view)

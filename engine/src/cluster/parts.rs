@@ -173,6 +173,9 @@ impl Lead {
                 others.documents += documents;
                 others.chunks += chunks;
                 others.lacking.missing += lacking.missing;
+                for (index, missing) in lacking.indexes {
+                    *others.lacking.indexes.entry(index).or_default() += missing;
+                }
                 others.lacking.problem = others.lacking.problem.take().or(lacking.problem);
                 others.logs.push(log);
                 any_changed |= changed;
@@ -212,7 +215,7 @@ impl OtherShards {
     /// For another process than the first, which keeps the version meanwhile.
     pub(super) fn following(peers: Arc<Peers>, corpus: Arc<str>, part: Part) -> Self {
         let Part { version, documents, chunks, missing } = part;
-        let (own, lacking) = (None, Lacking { missing, problem: None });
+        let (own, lacking) = (None, Lacking { indexes: missing, ..Lacking::default() });
         Self { peers, corpus, version, own, documents, chunks, lacking, kept: Mutex::default(), logs: Vec::new() }
     }
 
@@ -249,9 +252,9 @@ pub struct OtherParts {
 }
 
 impl OtherParts {
-    /// Number of contents that indexes of the corpus lack there, because a model's server is away.
+    /// Number of passages that the index lacks there, because a model's server is away.
     pub fn missing(&self) -> usize {
-        self.shards.lacking.missing as usize
+        self.shards.lacking.indexes.get(&self.index).copied().unwrap_or_default() as usize
     }
 
     /// What an operator keeps with the index for the epoch, under a key. `make` makes it the first time.

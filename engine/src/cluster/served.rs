@@ -16,6 +16,7 @@ use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{ComponentError, CorpusSnapshot, Elsewhere, IndexDefinition, OperatorError, Prepare};
 use crate::compute::apart_within;
 use crate::corpus::{AddedIndex, Again, CorpusIndexes, Preparations, Restore, RestoredPart};
+use crate::publish::Lacking;
 use crate::state::PASSAGE_LOG;
 use crate::wake::WakeSlot;
 
@@ -313,7 +314,7 @@ impl ServedParts {
         let (published, told) = oneshot::channel();
         let view = indexes.switch(feed, filled, told, Some(version)).await.map_err(|error| error.to_string())?;
         let log = view.versions.get(PASSAGE_LOG).copied();
-        let lacking = indexes.progress().lacking_here();
+        let lacking = Lacking { indexes: view.missing.clone(), ..indexes.progress().lacking_here() };
         let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true, log, lacking };
         let mut switched = self.switched.lock();
         if switched.1 != undone {

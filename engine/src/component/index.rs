@@ -96,6 +96,10 @@ pub trait Prepare: Send + Sync {
     /// These contents cannot be prepared now, because a server is away. Until they are prepared, changes are applied
     /// without their passages.
     fn set_aside(&self, _contents: &[Content]) {}
+    /// Those of the contents that are not prepared, after [`Prepare::prepare`] has failed for all of them. By default all.
+    fn lacking(&self, contents: &[Content]) -> Vec<Content> {
+        contents.to_vec()
+    }
     /// In a cluster: from now on, data that another process has is not computed again.
     fn ask_elsewhere(&self, _elsewhere: Arc<dyn Elsewhere>) {}
     /// Answers what this index asks in another process ([`Elsewhere::ask`]).

@@ -47,4 +47,5 @@ pub use measured::{Measured, measured};
 pub use model::{Capability, Model, ModelConfig, ModelUse, Models};
 pub use operator::{Call, Inner, Operator, OperatorConfig, TextEffect, Warnings, call_inner};
 pub use passages::{Paged, Passages, Permitted};
+pub(crate) use snapshot::less;
 pub use snapshot::{CorpusSnapshot, Snapshot};

@@ -17,8 +17,8 @@ pub struct CorpusSnapshot {
     pub documents: usize,
     /// Number of chunks.
     pub chunks: usize,
-    /// Number of contents that indexes lack because a model's server is away.
-    pub missing: u64,
+    /// Number of chunks that an index lacks because a model's server is away, by index key; of indexes that lack some.
+    pub missing: BTreeMap<String, u64>,
     /// The readers by index key; each of the type that its operators expect.
     pub indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>,
     /// The version of each index on disk, by index key.
@@ -29,12 +29,22 @@ pub struct CorpusSnapshot {
     pub(crate) others: Option<Arc<OtherShards>>,
 }
 
+/// Numbers by key, less others. Those that are 0 are left out.
+pub(crate) fn less(all: &BTreeMap<String, u64>, some: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let rest = all.iter().map(|(key, n)| (key.clone(), n.saturating_sub(some.get(key).copied().unwrap_or_default())));
+    rest.filter(|(_, n)| *n > 0).collect()
+}
+
 impl CorpusSnapshot {
     /// Adds the parts that other processes have.
     pub(crate) fn add(&mut self, others: OtherShards) {
         self.documents += others.documents;
         self.chunks += others.chunks;
-        self.missing += others.lacking.missing;
+        others
+            .lacking
+            .indexes
+            .iter()
+            .for_each(|(key, missing)| *self.missing.entry(key.clone()).or_default() += missing);
         let logs = (1..).zip(others.logs());
         self.versions.extend(logs.filter_map(|(process, log)| Some((passage_log_of(process), (*log)?))));
         self.others = Some(Arc::new(others));
@@ -42,10 +52,10 @@ impl CorpusSnapshot {
 
     /// The part that this process has, alone.
     pub(crate) fn own_part(&self) -> Self {
-        let (documents, chunks, missing) =
-            self.others.as_ref().map_or((0, 0, 0), |others| (others.documents, others.chunks, others.lacking.missing));
-        let (documents, chunks) = (self.documents - documents, self.chunks - chunks);
-        Self { documents, chunks, missing: self.missing - missing, others: None, ..self.clone() }
+        let Some(others) = &self.others else { return self.clone() };
+        let (documents, chunks) = (self.documents - others.documents, self.chunks - others.chunks);
+        let missing = less(&self.missing, &others.lacking.indexes);
+        Self { documents, chunks, missing, others: None, ..self.clone() }
     }
 
     /// The same with these indexes only.

@@ -124,6 +124,11 @@ impl Chunks {
         }
     }
 
+    /// Whether there is a chunk with this id and content.
+    pub fn has(&self, chunk: &Chunk) -> bool {
+        self.by_id.get(&chunk.id).is_some_and(|known| known.hash == chunk.hash)
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_id.len() == 0

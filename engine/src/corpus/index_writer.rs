@@ -30,7 +30,7 @@ use crate::document::Chunk;
 use crate::keyed::Keyed;
 use crate::maintenance::MaintenanceError;
 use crate::panics::caught_async;
-use crate::publish::Epochs;
+use crate::publish::{Epochs, Lacking};
 use crate::state::PASSAGE_LOG;
 use crate::wake::WakeSlot;
 
@@ -167,6 +167,8 @@ pub(super) struct IndexWriter {
     definitions: BTreeMap<u64, Arc<str>>,
     /// The versions under which the first process of a cluster has the passages that are published here.
     kept_as: Vec<u64>,
+    /// Number of contents that were missing here when the first process of a cluster asked.
+    told: u64,
 }
 
 /// A failed publication that will be retried.
@@ -211,6 +213,7 @@ impl IndexWriter {
             log_failed,
             definitions,
             kept_as: Vec::new(),
+            told: 0,
         }
     }
 
@@ -248,6 +251,17 @@ impl IndexWriter {
                 self.failed(waits, (delay * 2).min(RETRY.1), &IndexError::Panicked(panic));
             }
             self.renew_log().await;
+            self.tell_missing();
+        }
+    }
+
+    /// Tells the first process of a cluster that what is missing here has changed since it asked.
+    fn tell_missing(&mut self) {
+        let Parts::Served(parts) = &self.parts else { return };
+        let missing = self.preparing.progress.lacking_here().missing;
+        if committed(&self.commits, self.active).is_some() && missing < self.told {
+            self.told = missing;
+            parts.found(&self.corpus);
         }
     }
 
@@ -288,7 +302,9 @@ impl IndexWriter {
             Job::Forget(feed) if feed == self.active => {}
             Job::Forget(feed) => self.forget(feed),
             Job::Keep(keys) => {
-                self.slots.retain(|slot| keys.contains(&slot.key));
+                let gone: Vec<Slot> = self.slots.extract_if(.., |slot| !keys.contains(&slot.key)).collect();
+                let gone = gone.iter().filter_map(|slot| slot.index.preparation());
+                gone.for_each(|preparation| self.preparing.forget_index(&preparation));
                 self.epochs.trim(&self.corpus, &keys);
                 match &self.parts {
                     Parts::Whole => {}
@@ -311,6 +327,7 @@ impl IndexWriter {
     }
 
     fn forget(&mut self, feed: u64) {
+        self.preparing.forget_feed(feed);
         self.feeds.remove(&feed);
         self.commits.remove(&feed);
         self.definitions.remove(&feed);
@@ -345,6 +362,7 @@ impl IndexWriter {
             let _ = reply.send(Err(error.to_string()));
             return;
         }
+        self.forget_gone();
         let (prepared, epoch) = self.kept(version, changed && report.feed == self.active);
         let prepared = Prepared { changed, ..prepared };
         if is_read {
@@ -361,14 +379,21 @@ impl IndexWriter {
         let current = self.epochs.current();
         let view = current.corpora.get(&self.corpus).cloned().unwrap_or_default();
         let (documents, chunks, log) = (view.documents, view.chunks, self.log.as_ref().and_then(PassageLog::version));
+        let view_missing = view.missing.clone();
         if let (Parts::Served(served), Some(version)) = (&self.parts, version) {
             served.keep(&self.corpus, version, view);
             self.kept_as.push(version);
             // The others are released.
             self.kept_as.retain(|version| served.version(&self.corpus, *version).is_some());
         }
-        let lacking = self.preparing.progress.lacking_here();
+        let lacking = Lacking { indexes: view_missing, ..self.preparing.progress.lacking_here() };
+        self.told = lacking.missing;
         (Prepared { documents, chunks, changed, log, lacking }, current.epoch)
+    }
+
+    /// Forgets what waits and is in no feed any more.
+    fn forget_gone(&self) {
+        self.preparing.forget_gone(&self.feeds, &self.commits);
     }
 
     async fn changes(&mut self, report: Report, changes: Changes, commits: u64) {
@@ -378,6 +403,7 @@ impl IndexWriter {
         let changes = match self.compare(&report, changes) {
             // In a cluster, other parts may have changed.
             Ok(delta) if delta.is_empty() && !self.whole && !matches!(self.parts, Parts::Leading(_)) => {
+                self.forget_gone();
                 return report.tell(commits, self.epochs.current().epoch);
             }
             Ok(delta) => return self.publish_changes(report, delta, commits).await,
@@ -385,6 +411,7 @@ impl IndexWriter {
         };
         if changes.is_empty() && !self.whole && !matches!(self.parts, Parts::Leading(_)) {
             // The commits change no passage, so the current epoch has them.
+            self.forget_gone();
             report.tell(commits, self.epochs.current().epoch);
             return;
         }
@@ -413,14 +440,17 @@ fn note(epochs: &Epochs, corpus: &Arc<str>, slot: &Slot) {
 
 fn view<'a>(
     chunks: &Chunks,
-    missing: u64,
+    preparing: &Preparing,
     passages: Arc<Passages>,
     slots: impl Iterator<Item = &'a Slot>,
     log: Option<&PassageLog>,
 ) -> CorpusSnapshot {
-    let (documents, chunks) = chunks.counts();
-    let mut view = CorpusSnapshot { documents, chunks, missing, passages, ..CorpusSnapshot::default() };
+    let all = chunks;
+    let (documents, chunks) = all.counts();
+    let mut view = CorpusSnapshot { documents, chunks, passages, ..CorpusSnapshot::default() };
     for slot in slots {
+        let missing = slot.index.preparation().map_or(0, |preparation| preparing.count_waiting(&preparation, all));
+        view.missing.extend((missing > 0).then(|| (slot.key.clone(), missing)));
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));
     }

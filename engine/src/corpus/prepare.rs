@@ -1,7 +1,7 @@
 //! The operator that prepares new contents and holds back time until they are prepared.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use timely::dataflow::{Scope, StreamVec};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::index_writer::Job;
-use super::waiting::Waiting;
+use super::waiting::{AWAY, Commit, Waiting};
 use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
-use crate::document::Content;
+use crate::document::{Content, ContentHash};
 use crate::mapped::MappedFiles;
 use crate::panics::caught_async;
 use crate::publish::CorpusProgress;
@@ -82,14 +82,14 @@ pub(super) fn prepare<'s>(
                 for part in parts(&new) {
                     *calls += 1;
                     let ended = Ended { at, done: done.clone(), wake: wake.clone() };
-                    let (preparing, preparations) = (shared.preparing.clone(), preparations.clone());
+                    let (preparing, preparations, feed) = (shared.preparing.clone(), preparations.clone(), shared.feed);
                     let part = part.to_vec();
                     // Not held, because the index writer ends with the last sender.
                     let (jobs, saved) = (shared.jobs.downgrade(), saved.clone());
                     shared.handle.clone().spawn(async move {
                         let _ended = ended;
                         for preparation in &preparations {
-                            preparing.part(preparation, &part).await;
+                            preparing.part(preparation, &part, Some((feed, at))).await;
                         }
                         preparing.progress.prepared.fetch_add(part.len() as u64, Ordering::Relaxed);
                         let mut saved = saved.lock();
@@ -191,12 +191,12 @@ impl Preparing {
     pub async fn contents(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>) {
         in_order(&mut contents);
         for part in parts(&contents) {
-            self.part(preparation, part).await;
+            self.part(preparation, part, None).await;
         }
     }
 
-    /// Tries once to prepare a part.
-    pub(super) async fn attempt(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> Result<(), IndexError> {
+    /// Tries once to prepare a part. Returns whether a model was called.
+    pub(super) async fn attempt(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> Result<bool, IndexError> {
         // `acquire_many` fails only on a closed semaphore, which this one never is.
         let bytes: usize = part.iter().map(length).sum();
         let _room = self.room.acquire_many(part.len().max(bytes / BYTES_A_CONTENT).min(CONTENTS) as u32).await;
@@ -204,7 +204,10 @@ impl Preparing {
         match prepared.map_err(IndexError::from).flatten() {
             Ok(Prepared { embedded }) => {
                 self.progress.embedded.fetch_add(embedded as u64, Ordering::Relaxed);
-                Ok(())
+                if embedded > 0 {
+                    self.waiting.is_away(preparation, Some(false));
+                }
+                Ok(embedded > 0)
             }
             Err(error) => {
                 self.progress.failures.fetch_add(1, Ordering::Relaxed);
@@ -213,13 +216,13 @@ impl Preparing {
         }
     }
 
-    async fn part(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
+    async fn part(&self, preparation: &Arc<dyn Prepare>, part: &[Content], commit: Option<Commit>) {
         let mut delay = RETRY.0;
         for attempt in 1..=PREPARE_ATTEMPTS {
             match self.attempt(preparation, part).await {
-                Ok(()) => break,
+                Ok(_) => break,
                 Err(error) if error.is_outage() => {
-                    self.set_aside(preparation, part, &error);
+                    self.apart(preparation, part, commit, &error).await;
                     break;
                 }
                 Err(error) if attempt < PREPARE_ATTEMPTS => {
@@ -227,27 +230,68 @@ impl Preparing {
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(RETRY.1);
                 }
-                Err(_) => self.give_up(preparation, part).await,
+                Err(_) => drop(self.give_up(preparation, part, commit).await),
             }
         }
         tracing::debug!(corpus = %self.corpus, contents = part.len(), "prepared");
     }
 
+    /// After an outage: a content may be what the server fails on, so each is tried alone, in no order of length. Leaves for
+    /// later what cannot be prepared; all of it, if the server is away.
+    async fn apart(
+        &self,
+        preparation: &Arc<dyn Prepare>,
+        part: &[Content],
+        commit: Option<Commit>,
+        error: &IndexError,
+    ) {
+        let (mut any, mut failed, mut left) = (false, 0, part.to_vec());
+        left.sort_by_key(Content::hash);
+        let mut waiting = Vec::new();
+        while part.len() > 1
+            && !self.waiting.is_away(preparation, None)
+            && let Some(content) = left.pop()
+        {
+            let alone = std::slice::from_ref(&content);
+            match self.attempt(preparation, alone).await {
+                Ok(was_called) => any |= was_called,
+                Err(error) if error.is_outage() => {
+                    waiting.push(content);
+                    failed += 1;
+                    if failed >= AWAY && !any {
+                        self.waiting.is_away(preparation, Some(true));
+                    }
+                }
+                Err(_) => Box::pin(self.part(preparation, alone, commit)).await,
+            }
+        }
+        waiting.append(&mut left);
+        self.set_aside(preparation, &waiting, commit, error);
+    }
+
     /// Prepares each content separately, so that a bad one does not block the others. Writes a dead
-    /// letter for each that still fails.
-    pub(super) async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
+    /// letter for each that still fails. Returns those that wait because a server is away.
+    pub(super) async fn give_up(
+        &self,
+        preparation: &Arc<dyn Prepare>,
+        part: &[Content],
+        commit: Option<Commit>,
+    ) -> HashSet<ContentHash> {
+        let mut waiting = HashSet::new();
         for content in part {
             let alone = std::slice::from_ref(content);
             if let Err(error) = self.attempt(preparation, alone).await {
                 // An outage is no fault of the content.
                 if error.is_outage() {
-                    self.set_aside(preparation, alone, &error);
+                    self.set_aside(preparation, alone, commit, &error);
+                    waiting.insert(content.hash());
                     continue;
                 }
                 let reason = format!("could not be prepared for indexing: {error}");
                 self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
             }
         }
+        waiting
     }
 }
 

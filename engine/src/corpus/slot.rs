@@ -39,7 +39,9 @@ impl Slot {
     pub async fn apply(&mut self, delta: &Delta, all: &Chunks, preparing: &Preparing) -> Result<(), IndexError> {
         if let Some(preparation) = &self.joined {
             // Costs only one look-up per chunk that is already prepared.
-            preparing.contents(preparation, contents_of(&delta.added)).await;
+            // What waits for a server is tried elsewhere.
+            let contents = preparing.not_waiting(preparation, contents_of(&delta.added));
+            preparing.contents(preparation, contents).await;
         }
         let bearable = self.without_refused(delta);
         let Err(error) = self.attempt(&bearable).await else { return Ok(()) };

@@ -1,13 +1,14 @@
 //! Contents whose model's server is away. The corpus is published without them; they are prepared when the server is back,
 //! and then published without an edit or a restart.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::chunks::Chunks;
 use super::index_writer::Job;
 use super::prepare::{Preparing, in_order, parts};
 use crate::component::{IndexError, Prepare};
@@ -17,7 +18,10 @@ use crate::document::{Content, ContentHash};
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// After as many failures in a row, the server is away.
-const AWAY: usize = 3;
+pub(super) const AWAY: usize = 3;
+
+/// A commit of a feed.
+pub(super) type Commit = (u64, u64);
 
 /// The contents that wait, by what prepares them.
 #[derive(Default)]
@@ -25,39 +29,158 @@ pub(super) struct Waiting(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    of: Vec<(Weak<dyn Prepare>, HashMap<ContentHash, Content>)>,
+    of: Vec<(Weak<dyn Prepare>, HashMap<ContentHash, Waits>)>,
     /// Whether a task tries to prepare them.
     is_tried: bool,
+    /// The preparations whose server is away, as far as known.
+    away: Vec<Weak<dyn Prepare>>,
+}
+
+impl Waiting {
+    /// Whether a preparation's server is away, as far as known. `now`: what is known now.
+    pub(super) fn is_away(&self, preparation: &Arc<dyn Prepare>, now: Option<bool>) -> bool {
+        let address = Arc::as_ptr(preparation).cast::<()>();
+        let away = &mut self.0.lock().away;
+        let known = away.iter().position(|other| other.as_ptr().cast::<()>() == address);
+        match (known, now) {
+            (Some(at), Some(false)) => drop(away.swap_remove(at)),
+            (None, Some(true)) => away.push(Arc::downgrade(preparation)),
+            _ => {}
+        }
+        now.unwrap_or(known.is_some())
+    }
+}
+
+/// A content that waits.
+struct Waits {
+    content: Content,
+    /// The commits that bring it, as long as the index writer does not have them.
+    coming: Vec<Commit>,
 }
 
 impl State {
-    fn contents(&mut self, preparation: &Arc<dyn Prepare>) -> &mut HashMap<ContentHash, Content> {
-        let address = Arc::as_ptr(preparation).cast::<()>();
-        let known = self.of.iter().position(|(other, _)| other.as_ptr().cast::<()>() == address);
-        let at = known.unwrap_or_else(|| {
+    fn contents(&mut self, preparation: &Arc<dyn Prepare>) -> &mut HashMap<ContentHash, Waits> {
+        let at = self.position(preparation).unwrap_or_else(|| {
             self.of.push((Arc::downgrade(preparation), HashMap::new()));
             self.of.len() - 1
         });
         &mut self.of[at].1
     }
 
+    fn position(&self, preparation: &Arc<dyn Prepare>) -> Option<usize> {
+        let address = Arc::as_ptr(preparation).cast::<()>();
+        self.of.iter().position(|(other, _)| other.as_ptr().cast::<()>() == address)
+    }
+
+    fn of(&self, preparation: &Arc<dyn Prepare>) -> Option<&HashMap<ContentHash, Waits>> {
+        self.position(preparation).map(|at| &self.of[at].1)
+    }
+
     fn count(&self) -> u64 {
-        let hashes: HashSet<&ContentHash> = self.of.iter().flat_map(|(_, contents)| contents.keys()).collect();
+        let kept = self.of.iter().filter(|(preparation, _)| preparation.strong_count() > 0);
+        let hashes: HashSet<&ContentHash> = kept.flat_map(|(_, contents)| contents.keys()).collect();
         hashes.len() as u64
+    }
+
+    /// Forgets contents that no chunk of these feeds has, and that no commit brings.
+    fn forget_gone(&mut self, feeds: &BTreeMap<u64, Chunks>, commits: &BTreeMap<u64, u64>) {
+        let mut searched: HashSet<ContentHash> = HashSet::new();
+        for waits in self.of.iter_mut().flat_map(|(_, contents)| contents.values_mut()) {
+            waits.coming.retain(|(feed, at)| commits.get(feed).is_none_or(|commits| at >= commits));
+            let chunk = &waits.content.chunk;
+            if waits.coming.is_empty() && !feeds.values().any(|chunks| chunks.has(chunk)) {
+                searched.insert(chunk.hash);
+            }
+        }
+        if searched.is_empty() {
+            return;
+        }
+        // Other chunks may have the same content.
+        let all = feeds.values().flat_map(Chunks::each);
+        let found: HashMap<_, _> =
+            all.filter(|chunk| searched.contains(&chunk.hash)).map(|chunk| (chunk.hash, chunk.clone())).collect();
+        for (_, contents) in &mut self.of {
+            contents.retain(|hash, waits| {
+                if let Some(chunk) = found.get(hash) {
+                    waits.content.chunk = chunk.clone();
+                }
+                !waits.coming.is_empty() || !searched.contains(hash) || found.contains_key(hash)
+            });
+        }
     }
 }
 
 impl Preparing {
-    /// Leaves contents for later, because a server is away.
-    pub(super) fn set_aside(&self, preparation: &Arc<dyn Prepare>, part: &[Content], error: &IndexError) {
-        preparation.set_aside(part);
+    /// Leaves contents for later, because a server is away. `commit` brings them, if the index writer may not have them yet.
+    pub(super) fn set_aside(
+        &self,
+        preparation: &Arc<dyn Prepare>,
+        part: &[Content],
+        commit: Option<Commit>,
+        error: &IndexError,
+    ) {
+        let part = preparation.lacking(part);
+        if part.is_empty() {
+            return;
+        }
+        preparation.set_aside(&part);
         let mut waiting = self.waiting.0.lock();
-        waiting.contents(preparation).extend(part.iter().map(|content| (content.hash(), content.clone())));
+        let contents = waiting.contents(preparation);
+        for content in part {
+            let waits = contents.entry(content.hash()).or_insert_with(|| Waits { content, coming: Vec::new() });
+            if let Some((feed, at)) = commit {
+                match waits.coming.iter_mut().find(|(of, _)| *of == feed) {
+                    Some((_, known)) => *known = at.max(*known),
+                    None => waits.coming.push((feed, at)),
+                }
+            }
+        }
         self.tell(&waiting, Some(error));
         tracing::warn!(corpus = %self.corpus, %error, missing = waiting.count(),
             "passages are missing from an index until the model's server is back");
         if !std::mem::replace(&mut waiting.is_tried, true) {
             tokio::spawn(self.clone().prepare_waiting());
+        }
+    }
+
+    /// Those of the contents that do not wait already.
+    pub(super) fn not_waiting(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>) -> Vec<Content> {
+        if let Some(waiting) = self.waiting.0.lock().of(preparation) {
+            contents.retain(|content| !waiting.contains_key(&content.hash()));
+        }
+        contents
+    }
+
+    /// Number of chunks whose contents wait for a preparation.
+    pub(super) fn count_waiting(&self, preparation: &Arc<dyn Prepare>, chunks: &Chunks) -> u64 {
+        let waiting = self.waiting.0.lock();
+        let contents = waiting.of(preparation).filter(|contents| !contents.is_empty());
+        // Several chunks may have the same content.
+        contents.map_or(0, |contents| chunks.each().filter(|chunk| contents.contains_key(&chunk.hash)).count() as u64)
+    }
+
+    /// Forgets contents that are in no feed any more. `commits`: the number of commits that each feed has.
+    pub(super) fn forget_gone(&self, feeds: &BTreeMap<u64, Chunks>, commits: &BTreeMap<u64, u64>) {
+        let mut waiting = self.waiting.0.lock();
+        if waiting.of.iter().any(|(_, contents)| !contents.is_empty()) {
+            waiting.forget_gone(feeds, commits);
+            self.tell(&waiting, None);
+        }
+    }
+
+    /// Forgets what waits for a feed that is dropped.
+    pub(super) fn forget_feed(&self, feed: u64) {
+        let mut waiting = self.waiting.0.lock();
+        let all = waiting.of.iter_mut().flat_map(|(_, contents)| contents.values_mut());
+        all.for_each(|waits| waits.coming.retain(|(of, _)| *of != feed));
+    }
+
+    /// Forgets what waits for an index that is dropped.
+    pub(super) fn forget_index(&self, preparation: &Arc<dyn Prepare>) {
+        let mut waiting = self.waiting.0.lock();
+        if let Some(at) = waiting.position(preparation) {
+            waiting.of.remove(at);
+            self.tell(&waiting, None);
         }
     }
 
@@ -83,14 +206,16 @@ impl Preparing {
             if !is_open() {
                 return;
             }
+            let mut any = false;
             let waiting: Vec<(Arc<dyn Prepare>, Vec<Content>)> = {
                 let mut state = self.waiting.0.lock();
                 // The index of a preparation that is gone was dropped by a reload.
+                any |= state.of.extract_if(.., |(of, _)| of.strong_count() == 0).any(|(_, waits)| !waits.is_empty());
                 state.of.retain(|(preparation, contents)| preparation.strong_count() > 0 && !contents.is_empty());
                 let each = state.of.iter();
-                each.filter_map(|(of, contents)| Some((of.upgrade()?, contents.values().cloned().collect()))).collect()
+                let contents = |of: &HashMap<_, Waits>| of.values().map(|waits| waits.content.clone()).collect();
+                each.filter_map(|(of, waits)| Some((of.upgrade()?, contents(waits)))).collect()
             };
-            let mut any = false;
             for (preparation, contents) in waiting {
                 any |= self.try_again(&preparation, contents, round).await;
             }
@@ -102,7 +227,7 @@ impl Preparing {
             if state.count() == 0 {
                 state.is_tried = false;
                 drop(state);
-                tracing::warn!(corpus = %self.corpus, "all passages that were missing are prepared");
+                tracing::warn!(corpus = %self.corpus, "no passage is missing any more");
                 return;
             }
             pause = if any { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
@@ -112,40 +237,162 @@ impl Preparing {
     /// Tries once to prepare contents that wait. Returns whether any is prepared, or refused for a reason of its own.
     async fn try_again(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>, round: usize) -> bool {
         in_order(&mut contents);
-        let (mut any, mut failed) = (false, 0);
+        // What another process has prepared meanwhile does not show that the server is back.
+        let (mut any, mut is_back, mut failed) = (false, false, 0);
         for part in parts(&contents) {
             match self.attempt(preparation, part).await {
-                Ok(()) => any |= self.found(preparation, part),
+                Ok(was_called) => {
+                    is_back |= was_called;
+                    any |= self.found(preparation, part);
+                }
                 Err(error) if error.is_outage() => {
                     self.tell(&self.waiting.0.lock(), Some(&error));
-                    // A content may be what the server fails on, so each is tried alone, in another order each time.
+                    // A content may be what the server fails on, so each is tried alone. Each time, others are the first
+                    // ones, in no order of length.
+                    let mut part = part.to_vec();
+                    part.sort_by_key(Content::hash);
                     for n in 0..part.len() {
-                        let alone = std::slice::from_ref(&part[(n + round) % part.len()]);
+                        let alone = std::slice::from_ref(&part[(n + round.wrapping_mul(AWAY)) % part.len()]);
                         match self.attempt(preparation, alone).await {
-                            Ok(()) => any |= self.found(preparation, alone),
-                            Err(_) => failed += 1,
+                            Ok(was_called) => {
+                                is_back |= was_called;
+                                any |= self.found(preparation, alone);
+                            }
+                            Err(error) if error.is_outage() => failed += 1,
+                            Err(_) => any |= self.refused(preparation, alone).await,
                         }
-                        if failed >= AWAY && !any {
-                            return false;
+                        if failed >= AWAY && !is_back {
+                            self.waiting.is_away(preparation, Some(true));
+                            return any;
                         }
                     }
                 }
-                Err(_) => {
-                    self.found(preparation, part);
-                    self.give_up(preparation, part).await;
-                    any = true;
-                }
+                Err(_) => any |= self.refused(preparation, part).await,
             }
         }
         any
+    }
+
+    /// Tries each of these contents for the last time, for a reason that is not an outage. Returns whether any waits no
+    /// longer.
+    async fn refused(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> bool {
+        let waiting = self.give_up(preparation, part, None).await;
+        let done: Vec<Content> = part.iter().filter(|content| !waiting.contains(&content.hash())).cloned().collect();
+        !done.is_empty() && self.found(preparation, &done)
     }
 
     /// These contents wait no longer.
     fn found(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> bool {
         let mut waiting = self.waiting.0.lock();
         let contents = waiting.contents(preparation);
-        part.iter().for_each(|content| drop(contents.remove(&content.hash())));
+        part.iter().for_each(|content| _ = contents.remove(&content.hash()));
         self.tell(&waiting, None);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::component::Prepared;
+    use crate::corpus::chunks::chunk;
+    use crate::dead_letter::DeadLetters;
+    use crate::inference::InferenceError;
+
+    /// A preparation whose server is away, or fails on bad texts only.
+    #[derive(Default)]
+    struct Away {
+        is_back: bool,
+        calls: AtomicUsize,
+    }
+
+    fn away() -> IndexError {
+        let (url, reason) = ("http://model".to_owned(), "connection refused".to_owned());
+        InferenceError::Server { url, status: None, reason, transient: false, outage: true }.into()
+    }
+
+    impl Prepare for Away {
+        fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            let is_bad = contents.iter().any(|content| content.chunk.text.starts_with("bad"));
+            let fails = is_bad || !self.is_back;
+            async move { if fails { Err(away()) } else { Ok(Prepared { embedded: contents.len() }) } }.boxed()
+        }
+
+        fn lacking(&self, contents: &[Content]) -> Vec<Content> {
+            contents.iter().filter(|content| !content.chunk.text.starts_with("known")).cloned().collect()
+        }
+    }
+
+    fn content(id: &str, text: &str) -> Content {
+        Content { chunk: chunk(id, text) }
+    }
+
+    fn feeds(chunks: &[(&str, &str)]) -> BTreeMap<u64, Chunks> {
+        [(0, Chunks::of(chunks.iter().map(|(id, text)| chunk(id, text)).collect()))].into()
+    }
+
+    fn preparing() -> (Preparing, Arc<dyn Prepare>) {
+        (Preparing::new("docs".into(), DeadLetters::counted(), None), Arc::new(Away::default()))
+    }
+
+    #[tokio::test]
+    async fn a_content_on_which_the_server_fails_keeps_back_no_other() {
+        let contents: Vec<Content> = (0..20)
+            .map(|n| content(&format!("{n}"), &format!("{} {n}", if n % 8 == 5 { "bad" } else { "good" })))
+            .collect();
+        let all = Chunks::of(contents.iter().map(|content| content.chunk.clone()).collect());
+        let (preparing, _) = preparing();
+        let well = Arc::new(Away { is_back: true, calls: AtomicUsize::new(0) });
+        let model: Arc<dyn Prepare> = well.clone();
+        preparing.contents(&model, contents.clone()).await;
+        assert_eq!((preparing.count_waiting(&model, &all), well.calls.load(Ordering::Relaxed)), (2, 21));
+        // A server that is away is not asked for each.
+        let gone = Arc::new(Away::default());
+        let model: Arc<dyn Prepare> = gone.clone();
+        for _ in 0..5 {
+            preparing.contents(&model, contents.clone()).await;
+        }
+        assert_eq!((preparing.count_waiting(&model, &all), gone.calls.load(Ordering::Relaxed)), (20, 5 + AWAY));
+    }
+
+    #[tokio::test]
+    async fn what_has_left_the_corpus_waits_no_longer() {
+        let (preparing, away_model) = preparing();
+        let missing = || preparing.progress.lacking_here().missing;
+        let part = [content("a", "one"), content("b", "two"), content("c", "known three")];
+        preparing.set_aside(&away_model, &part, Some((0, 4)), &away());
+        assert_eq!(missing(), 2, "what is prepared does not wait");
+        // The commit is not in the corpus yet.
+        preparing.forget_gone(&feeds(&[]), &[(0, 4)].into());
+        assert_eq!(missing(), 2);
+        // Another passage has the same text.
+        preparing.forget_gone(&feeds(&[("z", "one")]), &[(0, 5)].into());
+        assert_eq!(
+            (missing(), preparing.count_waiting(&away_model, &feeds(&[("z", "one"), ("y", "one")])[&0])),
+            (1, 2)
+        );
+        // A later commit brings it again.
+        preparing.set_aside(&away_model, &part[..1], Some((0, 7)), &away());
+        preparing.forget_gone(&feeds(&[]), &[(0, 6)].into());
+        assert_eq!(missing(), 1);
+        preparing.forget_gone(&feeds(&[]), &[(0, 8)].into());
+        assert_eq!(preparing.progress.lacking_here(), crate::publish::Lacking::default());
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_not_set_aside_again_and_goes_with_its_index() {
+        let (preparing, away_model) = preparing();
+        let part = vec![content("a", "one"), content("b", "two")];
+        preparing.contents(&away_model, part.clone()).await;
+        assert!(preparing.not_waiting(&away_model, part.clone()).is_empty());
+        assert_eq!(preparing.not_waiting(&(Arc::new(Away::default()) as Arc<dyn Prepare>), part).len(), 2);
+        preparing.forget_index(&away_model);
+        assert_eq!(preparing.progress.lacking_here().missing, 0);
     }
 }

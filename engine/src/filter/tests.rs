@@ -20,8 +20,11 @@ fn holds(filter: &str, row: &Json, extra: &Json) -> bool {
 #[test]
 fn conditions_hold_as_their_names_say() {
     let row = json!({"lang": "en", "groups": ["a", "b"], "date": "2026-05-01", "size": 10, "price": 1.5, "public": true,
-        "author": {"name": "Ann"}});
+        "author": {"name": "Ann"}, "id": "123456789012345678901234567890"});
     for (filter, expected) in [
+        ("Eq(\"id\", 123456789012345678901234567890)", true),
+        ("Eq(\"id\", 123456789012345678901234567891)", false),
+        ("In(\"id\", [1, 123456789012345678901234567890])", true),
         (r#"Eq("lang", "en")"#, true),
         (r#"Eq("lang", "de")"#, false),
         (r#"Eq("groups", "b")"#, true),

@@ -5,6 +5,14 @@
 //! their thoughts twice, with a draft between the two tags. A tag within a sentence or within code is
 //! text.
 
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use self::scan::{Scan, second_closing};
+
+/// The characters with which tags begin.
+const STARTS: [char; 3] = ['<', '[', '◁'];
 /// Tags before and after thoughts, in lower case.
 const TAGS: &[(&str, &str)] = &[
     ("<think>", "</think>"),
@@ -47,18 +55,19 @@ pub struct Reply {
 
 /// Separates the thoughts from a whole reply. Thoughts that do not end leave no text.
 pub fn split(reply: &str) -> Reply {
-    let Reply { mut text, mut thoughts, lacks_opening, closes_again } = split_streamed(reply);
-    while closes_again && let Some((at, length)) = second_closing(&text) {
-        let rest = text[at + length..].trim_start();
+    let Reply { text, mut thoughts, lacks_opening, closes_again } = split_streamed(reply);
+    let (mut from, mut until) = (0, text.len());
+    while closes_again && let Some((at, length)) = second_closing(&text[from..]) {
+        let rest = text[from + at + length..].trim_start();
         if rest.is_empty() {
             // The tag follows the text.
-            text.truncate(at);
+            until = from + at;
             break;
         }
-        thoughts.push_str(&text[..at]);
-        text = rest.to_owned();
+        thoughts.push_str(&text[from..from + at]);
+        from = text.len() - rest.len();
     }
-    Reply { text, thoughts, lacks_opening, closes_again }
+    Reply { text: text[from..until].to_owned(), thoughts, lacks_opening, closes_again }
 }
 
 /// The same as a [`Splitter`] does it, which has sent a draft before it sees that a closing tag follows.
@@ -74,8 +83,14 @@ pub fn split_streamed(reply: &str) -> Reply {
 #[derive(Debug)]
 pub struct Splitter {
     state: State,
-    /// The part that is not decided.
+    /// The part that is not decided, from `done` on.
     held: String,
+    /// Bytes of `held` that are decided, until the next piece.
+    done: usize,
+    /// Bytes of white space at its start, before any text.
+    blank: usize,
+    /// Where a closing tag without an opening one was looked for.
+    scan: Scan,
     /// Number of bytes to hold back while an opening tag may be missing.
     most_held: usize,
     thoughts: String,
@@ -86,6 +101,8 @@ pub struct Splitter {
     is_marked: bool,
     is_in_fence: bool,
     is_at_line_start: bool,
+    /// The last few characters of the text so far.
+    tail: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +124,9 @@ impl Splitter {
         Self {
             state: State::Start,
             held: String::new(),
+            done: 0,
+            blank: 0,
+            scan: Scan::default(),
             most_held,
             thoughts: String::new(),
             lacks_opening: false,
@@ -114,6 +134,7 @@ impl Splitter {
             is_marked: false,
             is_in_fence: false,
             is_at_line_start: true,
+            tail: String::new(),
         }
     }
 
@@ -122,6 +143,7 @@ impl Splitter {
         self.held.push_str(piece);
         let mut out = String::new();
         while self.step(&mut out) {}
+        self.held.drain(..std::mem::take(&mut self.done));
         out
     }
 
@@ -132,14 +154,28 @@ impl Splitter {
             self.state = State::Text;
             while self.step(&mut out) {}
         }
-        let rest = std::mem::take(&mut self.held);
+        let rest = std::mem::take(&mut self.held).split_off(std::mem::take(&mut self.done));
         let rest = if self.is_marked { without_marks(&rest) } else { rest };
+        if self.state == State::Text
+            && self.has_thought
+            && !self.is_in_fence
+            && let Some(at) = last_closing(&rest, rest.len(), &self.tail)
+            && closing(&rest[at..]).is_some()
+        {
+            out.push_str(&rest[..at]);
+            return out;
+        }
         match self.state {
             State::Thought(_) => self.thoughts.push_str(&rest),
             State::Start if self.has_thought => out.push_str(rest.trim_start()),
             State::Start | State::Unknown | State::Text => out.push_str(&rest),
         }
         out
+    }
+
+    /// What is not decided.
+    fn rest(&self) -> &str {
+        &self.held[self.done..]
     }
 
     /// One step. Returns false if it needs more text.
@@ -153,33 +189,46 @@ impl Splitter {
     }
 
     fn start(&mut self) -> bool {
-        let shown = self.held.trim_start();
-        let blank = self.held.len() - shown.len();
+        let known = std::mem::take(&mut self.blank);
+        let shown = self.held[self.done + known..].trim_start();
+        let blank = self.held.len() - self.done - shown.len();
+        // Thoughts that are closed twice, with nothing between the tags.
+        if self.has_thought
+            && let Some(length) = closing(shown)
+        {
+            self.done += blank + length;
+            return true;
+        }
+        let may_close = self.has_thought && may_be_closing(shown);
         match opening(shown) {
             Opening::Tag(length, close) => {
-                self.held.drain(..blank + length);
+                self.done += blank + length;
                 self.state = State::Thought(close);
             }
-            Opening::Undecided => return false,
-            Opening::None => {
+            Opening::None if !may_close => {
                 if self.has_thought {
-                    self.held.drain(..blank);
+                    self.done += blank;
                 }
                 self.state = if self.has_thought { State::Text } else { State::Unknown };
+            }
+            Opening::Undecided | Opening::None => {
+                self.blank = blank;
+                return false;
             }
         }
         true
     }
 
     fn unknown(&mut self) -> bool {
-        if let Some((at, length)) = lone_closing(&self.held) {
-            self.thoughts.push_str(&self.held[..at]);
-            self.is_marked |= self.held[at..].starts_with("<|");
-            self.held.drain(..at + length);
+        if let Some((at, length)) = self.scan.next(&self.held[self.done..]) {
+            let closed = &self.held[self.done..];
+            self.thoughts.push_str(&closed[..at]);
+            self.is_marked |= closed[at..].starts_with("<|");
+            self.done += at + length;
             (self.lacks_opening, self.has_thought, self.state) = (true, true, State::Start);
             return true;
         }
-        let is_over = self.held.len() > self.most_held || self.most_held == 0;
+        let is_over = self.rest().len() > self.most_held || self.most_held == 0;
         if is_over {
             self.state = State::Text;
         }
@@ -187,26 +236,29 @@ impl Splitter {
     }
 
     fn thought(&mut self, close: &'static str) -> bool {
-        if let Some(at) = find(&self.held, close) {
-            self.thoughts.push_str(&self.held[..at]);
+        let rest = &self.held[self.done..];
+        if let Some(at) = find(rest, close) {
+            self.thoughts.push_str(&rest[..at]);
             self.is_marked |= close.starts_with("<|");
-            self.held.drain(..at + close.len());
+            self.done += at + close.len();
             (self.has_thought, self.state) = (true, State::Start);
             return true;
         }
-        let kept = self.held.floor_char_boundary(self.held.len().saturating_sub(close.len()));
-        self.thoughts.extend(self.held.drain(..kept));
+        let kept = rest.floor_char_boundary(rest.len().saturating_sub(close.len()));
+        self.thoughts.push_str(&rest[..kept]);
+        self.done += kept;
         false
     }
 
     fn text(&mut self, out: &mut String) -> bool {
-        if self.held.is_empty() {
+        let rest = &self.held[self.done..];
+        if rest.is_empty() {
             return false;
         }
         if self.is_at_line_start && !self.is_in_fence {
-            match opening(&self.held) {
+            match opening(rest) {
                 Opening::Tag(length, close) => {
-                    self.held.drain(..length);
+                    self.done += length;
                     self.state = State::Thought(close);
                     return true;
                 }
@@ -216,21 +268,29 @@ impl Splitter {
         }
         if self.is_at_line_start {
             // A fence is recognised when its line is whole enough.
-            let shown = self.held.trim_start_matches([' ', '\t']);
+            let shown = rest.trim_start_matches([' ', '\t']);
             if "```".starts_with(shown) || "~~~".starts_with(shown) {
                 return false;
             }
             self.is_in_fence ^= shown.starts_with("```") || shown.starts_with("~~~");
         }
-        let end = self.held.find('\n').map(|at| at + 1);
-        let shown = match (end, self.is_marked) {
-            (None, true) => may_be_mark(&self.held),
+        let end = rest.find('\n').map(|at| at + 1);
+        let mark = match (end, self.is_marked) {
+            (None, true) => may_be_mark(rest),
             _ => None,
         };
-        let line: String = self.held.drain(..end.or(shown).unwrap_or(self.held.len())).collect();
-        self.is_at_line_start = end.is_some() || self.is_at_line_start && line.is_empty();
-        out.push_str(&if self.is_marked { without_marks(&line) } else { line });
-        end.is_some()
+        // A closing tag behind the text is no part of it.
+        let is_open = self.has_thought && !self.is_in_fence;
+        let tag = if is_open { last_closing(rest, end.unwrap_or(rest.len()), &self.tail) } else { None };
+        let line = &rest[..tag.or(end).or(mark).unwrap_or(rest.len())];
+        self.is_at_line_start = line.ends_with('\n') || self.is_at_line_start && line.is_empty();
+        keep_tail(&mut self.tail, line);
+        self.done += line.len();
+        match self.is_marked {
+            true => out.push_str(&without_marks(line)),
+            false => out.push_str(line),
+        }
+        end.is_some() && tag.is_none()
     }
 }
 
@@ -257,15 +317,70 @@ fn opening(text: &str) -> Opening {
     if undecided { Opening::Undecided } else { Opening::None }
 }
 
+/// The length of the closing tag at the start of a text.
+fn closing(text: &str) -> Option<usize> {
+    TAGS.iter().map(|(_, close)| close).find(|close| begins_with(text, close)).map(|close| close.len())
+}
+
+/// Whether a text is the beginning of a closing tag.
+fn may_be_closing(text: &str) -> bool {
+    !text.is_empty() && TAGS.iter().any(|(_, close)| close.len() > text.len() && begins_with(close, text))
+}
+
+/// Most white space behind a closing tag that waits for more text.
+const MOST_BLANK: usize = 64;
+
+/// Most bytes of the text before a tag that tell what the tag is.
+const TAIL: usize = 32;
+
+fn keep_tail(tail: &mut String, line: &str) {
+    let from = line.ceil_char_boundary(line.len().saturating_sub(TAIL));
+    tail.push_str(&line[from..]);
+    let gone = tail.ceil_char_boundary(tail.len().saturating_sub(TAIL));
+    tail.drain(..gone);
+}
+
+/// Where the closing tag begins that ends the first line of a text, perhaps not whole yet, if nothing follows the line and
+/// the tag is no part of a sentence. `before` is the end of what comes before the text.
+fn last_closing(text: &str, line: usize, before: &str) -> Option<usize> {
+    let (line, after) = text.split_at(line);
+    let shown = line.trim_end();
+    let at = shown.rfind(STARTS)?;
+    let tag = &shown[at..];
+    let is_whole = closing(tag) == Some(tag.len());
+    let is_last = || text.len() - shown.len() <= MOST_BLANK && after.trim_start().is_empty();
+    if !(is_whole && is_last()) && !(shown.len() == text.len() && may_be_closing(tag)) {
+        return None;
+    }
+    let mut before = before.to_owned();
+    keep_tail(&mut before, &shown[..at]);
+    let is_quoted = before.ends_with(['"', '\'', '`', '“', '«', '(', ' ', '\t']);
+    let is_pair = TAGS.iter().any(|(open, _)| {
+        let from = before.len().saturating_sub(open.len());
+        before.is_char_boundary(from) && begins_with(&before[from..], open)
+    });
+    (!is_quoted && !is_pair).then_some(at)
+}
+
+/// Whether a text begins with a tag, ignoring the case of ASCII letters.
+fn begins_with(text: &str, tag: &str) -> bool {
+    text.get(..tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag))
+}
+
 /// A text without the marks in it.
 fn without_marks(text: &str) -> String {
-    let mut text = text.to_owned();
-    for mark in MARKS {
-        while let Some(at) = find(&text, mark) {
-            text.replace_range(at..at + mark.len(), "");
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find('<') {
+        let (before, tail) = rest.split_at(at);
+        out.push_str(before);
+        let mark = MARKS.iter().find(|mark| begins_with(tail, mark)).map(|mark| mark.len());
+        if mark.is_none() {
+            out.push('<');
         }
+        rest = &tail[mark.unwrap_or(1)..];
     }
-    text
+    out.push_str(rest);
+    out
 }
 
 /// Where a mark may begin at the end of a text.
@@ -278,131 +393,8 @@ fn may_be_mark(text: &str) -> Option<usize> {
     MARKS.iter().any(is_begun).then_some(at)
 }
 
-/// The first closing tag outside code that no opening one precedes: its start and its length.
-fn lone_closing(text: &str) -> Option<(usize, usize)> {
-    let closings = TAGS.iter().filter_map(|(open, close)| {
-        let mut from = 0;
-        while let Some(at) = find(&text[from..], close).map(|at| from + at) {
-            if find(&text[..at], open).is_some() {
-                return None;
-            }
-            if !is_in_code(&text[..at]) {
-                return Some((at, close.len()));
-            }
-            from = at + close.len();
-        }
-        None
-    });
-    closings.min()
-}
-
-/// A closing tag that ends a draft: [`lone_closing`], if it follows the draft at once or ends a line. Any other is part of
-/// a sentence.
-fn second_closing(text: &str) -> Option<(usize, usize)> {
-    lone_closing(text).filter(|(at, length)| {
-        let (before, after) = (&text[..*at], &text[at + length..]);
-        let is_apart = before.ends_with(char::is_whitespace) && !before.ends_with('\n');
-        let ends_line =
-            after.trim_start_matches([' ', '\t']).chars().next().is_none_or(|next| next == '\n' || next == '\r');
-        !is_apart && !before.ends_with(['"', '\'', '“', '«', '(']) || ends_line
-    })
-}
-
-/// Whether a text ends within code: in a fenced block, or behind an odd number of backticks in its line.
-fn is_in_code(before: &str) -> bool {
-    let (lines, line) = before.rsplit_once('\n').unwrap_or(("", before));
-    let is_fence = |line: &&str| ["```", "~~~"].iter().any(|fence| line.trim_start().starts_with(fence));
-    lines.lines().filter(is_fence).count() % 2 == 1 || line.matches('`').count() % 2 == 1
-}
-
 /// The first occurrence of a tag, ignoring the case of ASCII letters.
 fn find(text: &str, tag: &str) -> Option<usize> {
     let first = tag.chars().next()?;
-    text.match_indices(first)
-        .map(|(at, _)| at)
-        .find(|&at| text.get(at..at + tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parts(reply: &str) -> (String, String) {
-        let Reply { text, thoughts, .. } = split(reply);
-        (text, thoughts.trim().to_owned())
-    }
-
-    const REPLIES: &[(&str, &str, &str)] = &[
-        ("<think>\nhm\n</think>\n\nAt ten [1].", "At ten [1].", "hm"),
-        ("  <Thinking>hm</THINKING>At ten.", "At ten.", "hm"),
-        ("The user asks.\n</think>\n\nAt ten.", "At ten.", "The user asks."),
-        ("<think></think>At ten.", "At ten.", ""),
-        ("<think>a</think>\n<think>b</think> At ten.", "At ten.", "ab"),
-        ("<think>never ends", "", "never ends"),
-        ("<think>only thoughts</think>\n", "", "only thoughts"),
-        ("◁think▷嗯◁/think▷十点。", "十点。", "嗯"),
-        ("[THINK]hm[/THINK]At ten.", "At ten.", "hm"),
-        ("<|channel|>analysis<|message|>hm<|channel|>final<|message|>At ten.", "At ten.", "hm"),
-        (
-            "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Ten.<|return|>",
-            "Ten.",
-            "hm<|end|><|start|>assistant",
-        ),
-        ("<|channel|>final<|message|>At ten.<|return|>", "At ten.", ""),
-        (
-            "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>At <b>ten</b>.\n<|x|><|END_TEXT|>",
-            "At <b>ten</b>.\n<|x|>",
-            "hm",
-        ),
-        ("<thought>hm</thought>At ten.<|end|>", "At ten.<|end|>", "hm"),
-        ("One.\n<think>\nhm\n</think>\nTwo.", "One.\nTwo.", "hm"),
-        ("<think>a</think>draft</think>At ten.", "At ten.", "adraft"),
-        ("<think>a</think>\nA draft.\n</think>\n\nAt ten.", "At ten.", "aA draft."),
-        ("a</think>b </think>\nc</think>At ten.", "At ten.", "ab c"),
-        ("<think>a</think>At ten.\n</think>\n", "At ten.\n", "a"),
-        // What is said about tags is text.
-        ("<think>a</think>Close it with </think>. Done.", "Close it with </think>. Done.", "a"),
-        ("<think>a</think>Write \"</think>\" and `</think>`.", "Write \"</think>\" and `</think>`.", "a"),
-        ("Put it into <think> and </think>. Done.", "Put it into <think> and </think>. Done.", ""),
-        ("Put it between `<think>` and `</think>` tags.", "Put it between `<think>` and `</think>` tags.", ""),
-        ("```\n<think>\nx\n</think>\n```\nDone.", "```\n<think>\nx\n</think>\n```\nDone.", ""),
-        ("<thin", "<thin", ""),
-        ("  At ten.", "  At ten.", ""),
-        ("", "", ""),
-    ];
-
-    #[test]
-    fn thoughts_are_no_part_of_a_text() {
-        for (reply, text, thoughts) in REPLIES {
-            let (got, thought) = parts(reply);
-            assert_eq!((got.as_str(), thought.as_str()), (*text, *thoughts), "{reply:?}");
-        }
-        assert!(split("hm</think>x").lacks_opening && !split("<think>hm</think>x").lacks_opening);
-    }
-
-    #[test]
-    fn pieces_of_any_size_give_the_same_text() {
-        for (reply, ..) in REPLIES {
-            let whole = split_streamed(reply);
-            for size in 1..8 {
-                let mut splitter = Splitter::new(usize::MAX);
-                let letters: Vec<char> = reply.chars().collect();
-                let mut text: String =
-                    letters.chunks(size).map(|piece| splitter.push(&piece.iter().collect::<String>())).collect();
-                text.push_str(&splitter.end());
-                assert_eq!((text, splitter.thoughts), (whole.text.clone(), whole.thoughts.clone()), "{reply:?} {size}");
-            }
-        }
-    }
-
-    #[test]
-    fn text_is_not_held_back_where_no_tag_can_be_missing() {
-        let mut splitter = Splitter::new(0);
-        assert_eq!(splitter.push("The "), "The ");
-        assert_eq!(splitter.push("ferry\n<"), "ferry\n");
-        assert_eq!(splitter.push("b> x"), "<b> x");
-        let mut splitter = Splitter::new(8);
-        assert_eq!(splitter.push("The fer"), "");
-        assert_eq!(splitter.push("ry leaves"), "The ferry leaves");
-    }
+    text.match_indices(first).map(|(at, _)| at).find(|&at| begins_with(&text[at..], tag))
 }

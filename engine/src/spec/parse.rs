@@ -13,6 +13,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess
 use super::lexical::{identifier, skip_blank, trim};
 use super::syntax::diagnose;
 use super::{Diagnostic, Entry, Kind, Name, Sources, Span, Tree};
+use crate::odd_json::is_wide;
 
 /// Parses one of the sources. Stops at the first syntax error; reports all duplicate keys.
 pub fn parse(sources: &Sources, source: usize) -> Result<Tree, Vec<Diagnostic>> {
@@ -94,7 +95,10 @@ impl<'a> Parser<'a> {
                 let value = ron::Value::deserialize(&mut deserializer)
                     .map_err(|error| self.syntax(raw, &deserializer.span_error(error)))?;
                 let len = raw.len() - deserializer.remainder().len();
-                Ok(Tree { span: self.span(raw[..len].trim_end()), kind: Kind::Scalar(value) })
+                let written = raw[..len].trim_end();
+                // A number would be inexact.
+                let value = if is_wide(written) { ron::Value::String(written.to_owned()) } else { value };
+                Ok(Tree { span: self.span(written), kind: Kind::Scalar(value) })
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Bodies: reads request bodies within their limits, and keeps a value alive until a
 //! response body is sent.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -319,6 +320,11 @@ pub async fn bounded(State(app): State<App>, request: Request, next: Next) -> Re
     let (mut parts, body) = request.into_parts();
     let content = Content::from_request(Request::from_parts(parts.clone(), body), &app).await?;
     let bytes = content.bytes.slice_ref(content.of_json()?);
+    // The protocol's own reader would make a whole number of more than 64 bits inexact.
+    let bytes = match std::str::from_utf8(&bytes).map(odd_json::widened) {
+        Ok(Cow::Owned(widened)) => Bytes::from(widened),
+        Ok(Cow::Borrowed(_)) | Err(_) => bytes,
+    };
     parts.headers.remove(header::CONTENT_ENCODING);
     parts.headers.remove(header::CONTENT_LENGTH);
     Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)

@@ -110,7 +110,8 @@ pub async fn create(
     let counter = Counter::of(&served);
     let prompt_tokens = counter.count_all(conversation.texts()).await;
     let include_usage = request.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
-    let mut writer = writer(&app, &served, &conversation, deadline, || {
+    let is_stream = request.stream.unwrap_or(false);
+    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, || {
         let labels = Labels::of(
             &app,
             &headers,
@@ -129,7 +130,7 @@ pub async fn create(
         prompt_tokens,
         citations: citations::wanted(&headers, app.config().citations),
     };
-    if !request.stream.unwrap_or(false) {
+    if !is_stream {
         return Ok(Json(reply.whole(&writer.finished().await?)).into_response());
     }
     let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);
@@ -144,13 +145,15 @@ pub fn writer<'a>(
     served: &Arc<Served>,
     conversation: &Conversation,
     deadline: Deadline,
+    is_stream: bool,
     labels: impl FnOnce() -> (Labels, Option<usize>, &'a Principal),
 ) -> Result<Writer, ApiError> {
     let (labels, most, principal) = labels();
     if app.is_task(&conversation.question) {
         return Ok(Writer::Task(Box::new(TaskRun::new(served, conversation, most, deadline))));
     }
-    let request = conversation.request(labels, principal);
+    let mut request = conversation.request(labels, principal);
+    request.stream = is_stream;
     Ok(Writer::Turn(Box::new(Asking::new(app.clone(), served.clone(), request, deadline)?)))
 }
 

@@ -163,7 +163,7 @@ impl Mcp {
                 request.history = arguments.history;
                 request.conversation_id = "mcp".into();
                 request.collection = arguments.collection.map(Into::into);
-                request.trace = true;
+                (request.trace, request.stream) = (true, false);
                 if let Some(extra) = &principal.extra {
                     request.extra.insert("principal".to_owned(), extra.clone().into());
                 }

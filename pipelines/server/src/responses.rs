@@ -133,7 +133,8 @@ pub async fn create(
     let conversation = request.conversation(&messages)?;
     let counter = Counter::of(&served);
     let input_tokens = counter.count_all(conversation.texts()).await;
-    let mut writer = writer(&app, &served, &conversation, deadline, || {
+    let is_stream = request.stream.unwrap_or(false);
+    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, || {
         let labels = Labels::of(
             &app,
             &headers,
@@ -163,7 +164,7 @@ pub async fn create(
             messages,
         }),
     };
-    if !request.stream.unwrap_or(false) {
+    if !is_stream {
         let finished = writer.finished().await?;
         let (text, annotations) = reply.text_of(&finished);
         let response = reply.ended(status_of(&finished), &text, &annotations);

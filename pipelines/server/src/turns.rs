@@ -105,7 +105,8 @@ pub async fn create(
         return Err(ApiError::bad("`wait` needs `durable=true`").param("wait"));
     }
     let trace = params.trace && is_stream;
-    let mut turns = Turns { served, principal, deadline, records, said: HashMap::new(), trace, running: None };
+    let said = HashMap::new();
+    let mut turns = Turns { served, principal, deadline, records, said, trace, is_stream, running: None };
     if is_stream {
         return Ok(sse::response(turns, Duration::from_secs_f64(app.config().keep_alive_s)));
     }
@@ -210,6 +211,7 @@ struct Turns {
     /// The utterances of each conversation.
     said: HashMap<Arc<str>, Vec<Utterance>>,
     trace: bool,
+    is_stream: bool,
     running: Option<RunningTurn>,
 }
 
@@ -253,6 +255,7 @@ impl Turns {
             // The server determines who asks, not the record.
             request.extra.shift_remove("principal");
             request.trace = self.trace;
+            request.stream = self.is_stream;
             request.adjust = adjust;
             if let Some(extra) = &self.principal.extra {
                 request.extra.insert("principal".to_owned(), extra.clone().into());

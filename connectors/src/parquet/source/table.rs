@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Schema};
 use chrono::{DateTime, NaiveDateTime};
 use serde_json::{Map, Value};
+use turnflow_engine::odd_json;
 
 use crate::lines::LineReader;
 use crate::readers::columnar::{self, Lines};
@@ -115,8 +116,8 @@ impl Columns {
 
     /// The turn record of a row.
     pub(super) fn turn(&self, row: &[u8]) -> Result<Vec<u8>, String> {
-        let mut row: Map<String, Value> =
-            serde_json::from_slice(row).map_err(|error| format!("the row cannot be read: {error}"))?;
+        let mut row: Map<String, Value> = odd_json::exact(&String::from_utf8_lossy(row))
+            .map_err(|error| format!("the row cannot be read: {error}"))?;
         let mut turn = Map::new();
         for (field, column, holds, _) in self.fields() {
             let value = match (holds, row.shift_remove(column)) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use turnflow_engine::component::ComponentContext;
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
+use turnflow_engine::odd_json;
 
 use super::Changes;
 use super::changes::Touched;
@@ -286,7 +287,7 @@ fn ids_of(payload: &str) -> Option<Vec<String>> {
         Value::String(id) => id,
         other => other.to_string(),
     };
-    match payload.trim_start().starts_with('[').then(|| serde_json::from_str::<Vec<Value>>(payload)) {
+    match payload.trim_start().starts_with('[').then(|| odd_json::exact::<Vec<Value>>(payload)) {
         Some(Ok(ids)) => Some(ids.into_iter().map(id).collect()),
         _ => Some(vec![payload.to_owned()]),
     }
@@ -300,6 +301,7 @@ mod tests {
     fn a_notification_has_one_id_or_a_list() {
         assert_eq!(ids_of("17").unwrap(), ["17"]);
         assert_eq!(ids_of("[17, \"a\"]").unwrap(), ["17", "a"]);
+        assert_eq!(ids_of("[123456789012345678901234567890]").unwrap(), ["123456789012345678901234567890"]);
         assert_eq!(ids_of("[draft").unwrap(), ["[draft"]);
         assert_eq!(ids_of(" "), None);
     }

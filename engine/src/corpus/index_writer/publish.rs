@@ -89,6 +89,8 @@ impl IndexWriter {
         if self.epochs.has_left(&self.corpus) {
             return Ok(self.epochs.current().epoch);
         }
+        self.feeds.entry(self.active).or_default();
+        self.forget_gone();
         let chunks = self.feeds.entry(self.active).or_default();
         let delta = match self.whole {
             // The first change of a corpus.
@@ -128,8 +130,7 @@ impl IndexWriter {
                 self.log_failed = Some(Instant::now());
             }
         }
-        let missing = self.preparing.progress.lacking_here().missing;
-        let mut next = view(chunks, missing, passages.clone(), self.slots.iter(), self.log.as_ref());
+        let mut next = view(chunks, &self.preparing, passages.clone(), self.slots.iter(), self.log.as_ref());
         if let Some(others) = others {
             let prepared = others.await.unwrap_or_else(|_| Err(IndexError::Feed));
             let (others, others_changed) = prepared?;

@@ -29,9 +29,14 @@ impl IndexWriter {
             // The indexes are up to date now, whether or not the switch takes effect.
             self.passages = passages.clone();
         }
+        let others = view.as_ref().ok().and_then(|view| view.others.as_ref()).map(|others| others.lacking.clone());
+        self.told = self.preparing.progress.lacking_here().missing;
         let heard = reply.send(view).is_ok();
         if good && heard && published.await.unwrap_or(false) {
             self.slots.append(&mut joining);
+            if let Some(others) = others {
+                *self.preparing.progress.elsewhere.lock() = others;
+            }
             if target != self.active {
                 if let (Some(log), Some(definition)) = (&mut self.log, self.definitions.get(&target)) {
                     log.define(definition);
@@ -44,6 +49,7 @@ impl IndexWriter {
             self.passages = passages;
             self.kept_as.clear();
             self.kept_as.extend(version);
+            self.forget_gone();
             self.settle(self.epochs.current().epoch);
         } else if target != self.active || !good {
             self.kept_as.clear();
@@ -118,11 +124,9 @@ impl IndexWriter {
         let is_replaced = !nothing || target != self.active;
         self.log.iter_mut().filter(|_| is_replaced).for_each(PassageLog::drop_file);
         let log = self.log.as_ref();
-        let missing = self.preparing.progress.lacking_here().missing;
-        let mut next = view(chunks, missing, passages, self.slots.iter().chain(&*joining), log);
+        let mut next = view(chunks, &self.preparing, passages, self.slots.iter().chain(&*joining), log);
         if let Some(others) = others {
             let (others, _) = others?;
-            self.preparing.progress.elsewhere.lock().clone_from(&others.lacking);
             next.add(others);
         }
         Ok(next)

@@ -10,7 +10,7 @@ use super::*;
 fn counts(cluster: &Members) -> Vec<(usize, u64)> {
     let count = |engine: &Engine| {
         let view = engine.epochs().current().corpora["docs"].clone();
-        (view.chunks, view.missing)
+        (view.chunks, view.missing.values().sum())
     };
     cluster.engines.iter().map(count).collect()
 }
@@ -20,7 +20,7 @@ fn a_cluster_publishes_while_a_server_is_away_and_adds_the_rest_later() {
     SERVER_IS_AWAY.store(true, Ordering::SeqCst);
     let place = Place::new();
     let write = |count: usize| {
-        let document = |n: usize| (format!("d{n}"), format!("{REMOTE} {n}\nhere {n}"));
+        let document = |n: usize| (format!("d{n}"), format!("{REMOTE} {n}\n{REMOTE} here {n}"));
         let all: BTreeMap<String, String> = (0..count).map(document).collect();
         std::fs::write(place.path("d.json"), serde_json::to_vec(&all).unwrap()).unwrap();
     };
@@ -53,4 +53,32 @@ fn a_cluster_publishes_while_a_server_is_away_and_adds_the_rest_later() {
     SERVER_IS_AWAY.store(false, Ordering::SeqCst);
     until("all again", || texts(&cluster).len() == 60);
     cluster.stop();
+}
+
+/// A reload to another source leaves nothing of the former one missing, in any process, although the server is away.
+#[test]
+fn what_a_reload_drops_is_not_missing_any_more() {
+    SERVER_IS_AWAY.store(true, Ordering::SeqCst);
+    let (place, other) = (Place::new(), Place::new());
+    let write = |place: &Place, text: &str| {
+        let all: BTreeMap<String, String> = (0..30).map(|n| (format!("d{n}"), format!("{text} {n}"))).collect();
+        std::fs::write(place.path("d.json"), serde_json::to_vec(&all).unwrap()).unwrap();
+        place.may_be_read(true);
+    };
+    write(&place, REMOTE);
+    write(&other, "here");
+    let (answer, stays, sources, corpora) = (true, true, TurnSources::None, Mode::Follow);
+    let cluster = Members::start(plan_of, &place.pipeline(), 3, |process| {
+        let state = place.path(&process.to_string());
+        Options { answer, stays, sources, sinks: false, corpora, ..options(&state) }
+    });
+    cluster.engines.iter().for_each(|engine| engine.wait_ready().unwrap());
+    assert_eq!(counts(&cluster), [(30, 30); 3]);
+    cluster.reload(&other.pipeline());
+    until("nothing is missing", || cluster.engines.iter().all(|engine| engine.missing().is_empty()));
+    until("the new passages", || texts(&cluster).len() == 30);
+    assert!(counts(&cluster).iter().all(|(chunks, _)| *chunks == 30));
+    cluster.check();
+    cluster.stop();
+    SERVER_IS_AWAY.store(false, Ordering::SeqCst);
 }

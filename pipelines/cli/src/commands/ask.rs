@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 use turnflow_connectors::stdout::plain;
 use turnflow_engine::ask::{AskRequest, Event};
 use turnflow_engine::connector::Mode;
+use turnflow_engine::odd_json;
 use turnflow_engine::plan::NodeKind;
 use turnflow_engine::record::{AnswerRecord, PortType, Status, Value};
 use turnflow_engine::run::{Options, TurnSources};
@@ -58,6 +59,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     request.collection = args.collection.as_deref().map(Into::into);
     request.extra.extend(args.field.iter().cloned());
     request.trace = args.trace;
+    request.stream = args.stream && !args.format.is_json();
     let mut events = engine.ask(request);
     let mut trace: Vec<(Arc<str>, Value)> = Vec::new();
     let mut streamed = false;
@@ -109,7 +111,7 @@ fn field(written: &str) -> Result<(String, Json), String> {
         name if AnswerRecord::has(name) || ["speaker", "text", "collection", "timestamp"].contains(&name) => {
             Err(format!("`{name}` is a field of its own"))
         }
-        name => Ok((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into()))),
+        name => Ok((name.to_owned(), odd_json::exact(value).unwrap_or_else(|_| value.into()))),
     }
 }
 

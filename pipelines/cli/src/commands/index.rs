@@ -38,7 +38,7 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
     for (name, progress, _) in engine.corpora() {
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         let embedded = CorpusProgress::get(&progress.embedded);
-        let Lacking { missing, problem } = progress.lacking();
+        let Lacking { missing, problem, .. } = progress.lacking();
         let problem = problem.unwrap_or_default();
         lacking += missing;
         let seconds = begun.elapsed().as_secs_f64();

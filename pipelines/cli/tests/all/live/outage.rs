@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -21,6 +21,8 @@ const POISON: &str = "poison";
 struct Server {
     url: String,
     status: Arc<AtomicU16>,
+    /// Number of failed requests.
+    failed: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -28,14 +30,19 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let status = Arc::new(AtomicU16::new(status));
-        let told = status.clone();
+        let failed = Arc::<AtomicU64>::default();
+        let (told, counted) = (status.clone(), failed.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let told = told.clone();
-                std::thread::spawn(move || drop(answer(stream, &told)));
+                let (told, counted) = (told.clone(), counted.clone());
+                std::thread::spawn(move || drop(answer(stream, &told, &counted)));
             }
         });
-        Self { url, status }
+        Self { url, status, failed }
+    }
+
+    fn failed(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
     }
 
     fn set(&self, status: u16) {
@@ -60,7 +67,7 @@ impl Server {
     }
 }
 
-fn answer(mut stream: TcpStream, status: &AtomicU16) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, status: &AtomicU16, failed: &AtomicU64) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     loop {
         let mut length = 0;
@@ -84,6 +91,9 @@ fn answer(mut stream: TcpStream, status: &AtomicU16) -> std::io::Result<()> {
             200 if texts.iter().any(|text| text.contains(POISON)) => 500,
             status => status,
         };
+        if status != 200 {
+            failed.fetch_add(1, Ordering::SeqCst);
+        }
         let vector = |(index, text): (usize, &&str)| {
             let counts = WORDS.iter().map(|word| text.to_lowercase().matches(word).count() as f64);
             json!({"index": index, "embedding": counts.chain([0.01]).collect::<Vec<_>>()})
@@ -142,6 +152,44 @@ fn an_outage_delays_passages_and_loses_none() {
     asked.engine.join().unwrap();
     let letters = fs::read_to_string(state.join("dead-letters.jsonl")).unwrap_or_default();
     assert_eq!(letters, "", "an outage is no fault of a passage");
+}
+
+#[test]
+fn what_is_deleted_or_edited_is_not_missing_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let docs = dir.path().join("docs");
+    fs::create_dir(&docs).unwrap();
+    fs::write(docs.join("good.txt"), "The ferry leaves at ten.").unwrap();
+    for n in 0..3 {
+        fs::write(docs.join(format!("bad{n}.txt")), format!("The {POISON} train {n}.")).unwrap();
+    }
+    let server = Server::start(200);
+    let options = Options { state: Some(dir.path().join("state")), ..Options::default() };
+    let plan = |pipeline: &str| plan_of(dir.path(), pipeline);
+    let mut asked = Asked::start(plan(&server.pipeline()), options);
+    until("the bad ones are missing", || missing(&asked) == 3);
+    // The server still fails on them.
+    fs::remove_file(docs.join("bad0.txt")).unwrap();
+    fs::write(docs.join("bad1.txt"), "The bus leaves at noon.").unwrap();
+    until("one is missing", || missing(&asked) == 1);
+    // An index that a reload adds lacks it too, and is not published again for nothing.
+    let lexical = server.pipeline().lines().filter(|line| !line.contains("dense")).collect::<Vec<_>>().join("\n");
+    asked.engine.reload(plan(&lexical), &|| false).unwrap();
+    until("the index has gone", || missing(&asked) == 0);
+    asked.engine.reload(plan(&server.pipeline()), &|| false).unwrap();
+    until("it is missing again", || missing(&asked) == 1);
+    let publications = || CorpusProgress::get(&asked.engine.corpora()[0].1.publications);
+    let (before, failed) = (publications(), server.failed());
+    until("it was tried several times", || server.failed() >= failed + 3);
+    assert!(publications() <= before + 1, "{} after {before}", publications());
+    fs::remove_file(docs.join("bad2.txt")).unwrap();
+    until("nothing is missing", || missing(&asked) == 0 && asked.engine.missing().is_empty());
+    let found = asked.ask_until("The ferry?", "no warning", |outcome| {
+        outcome.last.as_ref().is_some_and(|last| last.warnings.is_empty())
+    });
+    assert_eq!(found.of("dense").len(), 2);
+    asked.engine.stop();
+    asked.engine.join().unwrap();
 }
 
 /// Answers requests for a sitemap and its page with this status and text, each over a connection of its own.

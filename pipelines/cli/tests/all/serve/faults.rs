@@ -109,6 +109,26 @@ async fn a_text_that_was_cut_says_so() {
     assert!(events.contains("event: response.incomplete\n") && !events.contains("response.completed"), "{events}");
 }
 
+/// A draft between two closing tags is no part of an answer that is not streamed. Nothing of it was sent.
+#[tokio::test]
+async fn an_answer_that_is_not_streamed_has_no_draft() {
+    let chat = json!({ "messages": [{ "role": "user", "content": "When does the ferry leave?" }] });
+    let turn = json!({ "conversation_id": "a", "turn": 1, "speaker": "user", "text": "When does the ferry leave?" });
+    for (path, body, at) in [
+        ("/v1/chat/completions", chat, "/choices/0/message/content"),
+        ("/v1/responses", json!({ "input": "When does the ferry leave?" }), "/output/0/content/0/text"),
+        ("/v1/turns", turn, "/answer"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let pipeline = written_by(&model_server(["<think>hm</think>At nine?</think>", "At ten."], "stop"));
+        let server = Server::start(directory.path(), &pipeline, &[], &[]);
+        server.fill().await;
+        // The first reply of this model: its habit is not known yet.
+        let whole = server.ok("POST", path, Some(body)).await;
+        assert_eq!(whole.pointer(at), Some(&json!("At ten.")), "{path}: {whole}");
+    }
+}
+
 /// A later operator replaces what a language model has written: nobody reads what it had written.
 #[tokio::test]
 async fn a_text_that_is_replaced_is_not_streamed() {

@@ -46,3 +46,28 @@ async fn what_is_wrong_is_told_and_ends_nothing() {
         call(&server, "tools/call", json!({ "name": "search", "arguments": { "query": "noon" } })).await;
     assert!(status == 200 && text.contains("ferry.md"), "{text}");
 }
+
+/// The protocol's own reader would make them floating-point numbers, and take one for the other.
+#[tokio::test]
+async fn a_filter_by_a_whole_number_of_any_size_is_exact() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    let numbers = ["123456789012345678901234567890", "123456789012345678901234567891"];
+    for number in numbers {
+        let body = format!("{{\"id\": {number}, \"text\": \"the ferry\", \"metadata\": {{\"n\": {number}}}}}");
+        let request = server.client.post(format!("{}/v1/documents?wait=true", server.url));
+        let response = request.header("Content-Type", "application/json").body(body).send().await.unwrap();
+        assert!(response.status().is_success(), "{}", response.text().await.unwrap());
+    }
+    for (number, other) in [(numbers[0], numbers[1]), (numbers[1], numbers[0])] {
+        let body = format!(
+            "{{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"tools/call\", \"params\": {{\"name\": \"search\", \
+             \"arguments\": {{\"query\": \"ferry\", \"filter\": {{\"eq\": [\"n\", {number}]}}}}}}}}"
+        );
+        let request = server.client.post(format!("{}/mcp", server.url)).body(body);
+        let request = request.header("Accept", "application/json, text/event-stream");
+        let response = request.header("Content-Type", "application/json").send().await.unwrap();
+        let text = response.text().await.unwrap();
+        assert!(text.contains(number) && !text.contains(other), "{text}");
+    }
+}

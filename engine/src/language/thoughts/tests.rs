@@ -1,0 +1,131 @@
+use super::*;
+
+fn parts(reply: &str) -> (String, String) {
+    let Reply { text, thoughts, .. } = split(reply);
+    (text, thoughts.trim().to_owned())
+}
+
+const REPLIES: &[(&str, &str, &str)] = &[
+    ("<think>\nhm\n</think>\n\nAt ten [1].", "At ten [1].", "hm"),
+    ("  <Thinking>hm</THINKING>At ten.", "At ten.", "hm"),
+    ("The user asks.\n</think>\n\nAt ten.", "At ten.", "The user asks."),
+    ("<think></think>At ten.", "At ten.", ""),
+    ("<think>a</think>\n<think>b</think> At ten.", "At ten.", "ab"),
+    ("<think>never ends", "", "never ends"),
+    ("<think>only thoughts</think>\n", "", "only thoughts"),
+    ("◁think▷嗯◁/think▷十点。", "十点。", "嗯"),
+    ("[THINK]hm[/THINK]At ten.", "At ten.", "hm"),
+    ("<|channel|>analysis<|message|>hm<|channel|>final<|message|>At ten.", "At ten.", "hm"),
+    (
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Ten.<|return|>",
+        "Ten.",
+        "hm<|end|><|start|>assistant",
+    ),
+    ("<|channel|>final<|message|>At ten.<|return|>", "At ten.", ""),
+    (
+        "<|START_THINKING|>hm<|END_THINKING|><|START_TEXT|>At <b>ten</b>.\n<|x|><|END_TEXT|>",
+        "At <b>ten</b>.\n<|x|>",
+        "hm",
+    ),
+    ("<thought>hm</thought>At ten.<|end|>", "At ten.<|end|>", "hm"),
+    ("One.\n<think>\nhm\n</think>\nTwo.", "One.\nTwo.", "hm"),
+    ("<think>a</think>draft</think>At ten.", "At ten.", "adraft"),
+    ("<think>a</think>\nA draft.\n</think>\n\nAt ten.", "At ten.", "aA draft."),
+    ("a</think>b </think>\nc</think>At ten.", "At ten.", "ab c"),
+    ("<think>a</think>Perhaps at nine. </think>At ten.", "At ten.", "aPerhaps at nine."),
+    ("<think>a</think>At ten.\n</think>\n", "At ten.\n", "a"),
+    ("<think>a</think>\n</THINK>\n\nAt ten.", "At ten.", "a"),
+    ("a</think></think> </think>At ten.", "At ten.", "a"),
+    ("<think>a</think>At ten.</think>\n\n", "At ten.", "a"),
+    ("<think>a</think>At ten.\n\n</think>", "At ten.\n\n", "a"),
+    ("<think>a</think>草稿</think>渡轮十点开。</think>", "渡轮十点开。", "a草稿"),
+    ("<think>a</think>Say \"</think>\" here, a draft.</think>At ten.", "At ten.", "aSay \"</think>\" here, a draft."),
+    // What is said about tags is text.
+    ("<think>a</think>It ends with <think></think>", "It ends with <think></think>", "a"),
+    ("<think>a</think>It ends with `</think>`", "It ends with `</think>`", "a"),
+    ("<think>a</think>```\nx\n</think>\n```", "```\nx\n</think>\n```", "a"),
+    ("<think>a</think>Close it with </think>. Done.", "Close it with </think>. Done.", "a"),
+    ("<think>a</think>Write \"</think>\" and `</think>`.", "Write \"</think>\" and `</think>`.", "a"),
+    ("Put it into <think> and </think>. Done.", "Put it into <think> and </think>. Done.", ""),
+    ("Put it between `<think>` and `</think>` tags.", "Put it between `<think>` and `</think>` tags.", ""),
+    ("```\n<think>\nx\n</think>\n```\nDone.", "```\n<think>\nx\n</think>\n```\nDone.", ""),
+    ("<thin", "<thin", ""),
+    ("  At ten.", "  At ten.", ""),
+    ("", "", ""),
+];
+
+#[test]
+fn thoughts_are_no_part_of_a_text() {
+    for (reply, text, thoughts) in REPLIES {
+        let (got, thought) = parts(reply);
+        assert_eq!((got.as_str(), thought.as_str()), (*text, *thoughts), "{reply:?}");
+    }
+    assert!(split("hm</think>x").lacks_opening && !split("<think>hm</think>x").lacks_opening);
+}
+
+#[test]
+fn pieces_of_any_size_give_the_same_text() {
+    for (reply, ..) in REPLIES {
+        let whole = split_streamed(reply);
+        for size in 1..8 {
+            let mut splitter = Splitter::new(usize::MAX);
+            let letters: Vec<char> = reply.chars().collect();
+            let mut text: String =
+                letters.chunks(size).map(|piece| splitter.push(&piece.iter().collect::<String>())).collect();
+            text.push_str(&splitter.end());
+            assert_eq!((text, splitter.thoughts), (whole.text.clone(), whole.thoughts.clone()), "{reply:?} {size}");
+        }
+    }
+}
+
+#[test]
+fn a_tag_behind_the_text_is_not_sent() {
+    for (pieces, text) in [
+        (&["<think>a</think>At ten.", "</think>"][..], "At ten."),
+        (&["<think>a</think>At ten.", "</th", "ink>\n", "\n"], "At ten."),
+        (&["<think>a</think>", "</thi", "nk>", "At ten."], "At ten."),
+        (&["<think>a</think>At ten.</th"], "At ten.</th"),
+        (&["<think>a</think>At ten.</think>", " No."], "At ten.</think> No."),
+    ] {
+        let mut splitter = Splitter::new(0);
+        let sent: String = pieces.iter().map(|piece| splitter.push(piece)).collect();
+        assert_eq!(sent + &splitter.end(), text, "{pieces:?}");
+    }
+}
+
+/// Reading them again with each piece or line takes many minutes.
+#[test]
+fn long_replies_are_read_once() {
+    let odd = [
+        "\n",
+        "`</think>`\n",
+        "<|end_text|>",
+        "</think>x",
+        "word ",
+        "<",
+        "</think>\n\n",
+        "```\n",
+        "[think]a[/think]\n",
+    ];
+    for part in odd {
+        for before in ["", "<think>a</think>x", "<|start_thinking|>a<|end_thinking|>x"] {
+            let reply = before.to_owned() + &part.repeat(30_000);
+            split(&reply);
+            let mut splitter = Splitter::new(usize::MAX);
+            let pieces = reply.as_bytes().chunks(4).map(|piece| std::str::from_utf8(piece).unwrap());
+            pieces.for_each(|piece| _ = splitter.push(piece));
+            splitter.end();
+        }
+    }
+}
+
+#[test]
+fn text_is_not_held_back_where_no_tag_can_be_missing() {
+    let mut splitter = Splitter::new(0);
+    assert_eq!(splitter.push("The "), "The ");
+    assert_eq!(splitter.push("ferry\n<"), "ferry\n");
+    assert_eq!(splitter.push("b> x"), "<b> x");
+    let mut splitter = Splitter::new(8);
+    assert_eq!(splitter.push("The fer"), "");
+    assert_eq!(splitter.push("ry leaves"), "The ferry leaves");
+}
