@@ -61,6 +61,12 @@ pub fn model(name: &str) -> Option<PathBuf> {
     None
 }
 
+/// The variable that names pdfium, where it has been fetched.
+pub fn pdfium() -> Option<(&'static str, PathBuf)> {
+    let path = root().join("models/pdfium/libpdfium.so");
+    path.exists().then_some(("PDFIUM_PATH", path))
+}
+
 /// A directory of the benchmark data, `$TURNFLOW_DATA` or `../shared/data`; `None`, with a
 /// word on it, where there is none.
 pub fn data(name: &str) -> Option<PathBuf> {

@@ -8,6 +8,7 @@ mod import;
 mod maintain;
 mod map;
 mod models;
+mod read;
 mod reload;
 mod runs;
 mod tune;
@@ -19,7 +20,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::model;
+use crate::support::{model, pdfium};
 
 /// Retrieval only: needs no model.
 const LEXICAL: &str = r#"Pipeline(
@@ -79,6 +80,7 @@ fn turnflow(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow"));
     command.args(arguments).current_dir(directory).stdin(Stdio::null());
     command.env_remove("TURNFLOW_LOG").env_remove("ORT_DYLIB_PATH").env_remove("RUST_BACKTRACE");
+    command.envs(pdfium());
     command
 }
 

@@ -3,9 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{PIPELINE, Server};
+use crate::support::model;
 
 #[tokio::test]
 async fn files_are_put_as_they_are() {
+    if model("pdfium").is_none() {
+        return;
+    }
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), PIPELINE, &[], &[]);
     let put = async |id: &str, mime: Option<&str>, bytes: &[u8]| {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, pdfium};
 
 /// A pipeline whose documents are put over HTTP.
 const PIPELINE: &str = r#"Pipeline(
@@ -63,7 +63,12 @@ impl Server {
         if !arguments.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        command.args(arguments).envs(variables.iter().copied()).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .envs(pdfium())
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut told = Vec::new();
