@@ -213,6 +213,11 @@ impl<V: Stored> Prepare for Contents<V> {
         self.state.lock().waiting.extend(contents.iter().map(Content::hash));
     }
 
+    fn lacking(&self, contents: &[Content]) -> Vec<Content> {
+        let by_content = &self.state.lock().by_content;
+        contents.iter().filter(|content| !by_content.has(&content.hash())).cloned().collect()
+    }
+
     fn ask_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
         let _ = self.elsewhere.set(elsewhere);
     }
