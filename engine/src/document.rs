@@ -26,6 +26,10 @@ pub enum Markup {
     Markdown,
 }
 
+/// The field of a document that says where each of its pages begins in its text: offsets in bytes, with a blank between
+/// them. Its passages have the field `page` instead.
+pub const PAGE_OFFSETS: &str = "page_offsets";
+
 /// A document of a corpus, as read by a source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Document {

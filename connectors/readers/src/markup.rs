@@ -101,6 +101,11 @@ struct Row {
 }
 
 impl Markdown {
+    /// The length of what is written so far, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.out.len()
+    }
+
     /// Writes a heading that the document does not have itself, so that it is no title.
     pub(super) fn untitled(&mut self, level: usize, text: &str) -> Result<(), ReadError> {
         let first = std::mem::take(&mut self.first_heading);

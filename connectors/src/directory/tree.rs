@@ -1,5 +1,6 @@
 //! The known state of a directory's files, and how it is synchronised with the disk.
 
+mod foreign;
 mod open;
 mod poll;
 mod read;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use turnflow_engine::connector::{CorpusOutput, Stop, Stopped};
 
+use self::foreign::Foreign;
 pub(super) use self::poll::Polls;
 use super::Directory;
 use crate::readers::jsonl::{Fields, Rows};
@@ -54,6 +56,8 @@ pub(super) struct Tree<'a> {
     again: Vec<(PathBuf, Duration, bool)>,
     /// Paths that cannot be read at the moment.
     failing: BTreeSet<PathBuf>,
+    /// Files that no reader knows.
+    foreign: Foreign,
     /// Whether what cannot be read at the moment is read again later.
     waits: bool,
     /// Number of changes since the last commit.
@@ -73,6 +77,7 @@ impl<'a> Tree<'a> {
             stamps: HashMap::new(),
             again: Vec::new(),
             failing: BTreeSet::new(),
+            foreign: Foreign::default(),
             waits: true,
             changes: 0,
         }
@@ -257,6 +262,7 @@ impl<'a> Tree<'a> {
                 match entry.file_type() {
                     Ok(kind) if kind.is_dir() => directories.push(path),
                     Ok(kind) if self.wants(&path).is_some() => files.push((path, kind.is_symlink())),
+                    Ok(kind) if kind.is_file() && self.source.pattern.matches(&path) => self.foreign.count(&path),
                     Ok(_) => {}
                     Err(error) => failed = Some(error),
                 }
@@ -272,6 +278,10 @@ impl<'a> Tree<'a> {
             if self.output.stop().is_set() {
                 return Err(Stopped);
             }
+        }
+        for (kind, count) in self.foreign.take() {
+            tracing::warn!(directory = %self.root().display(), kind, files = count,
+                "no reader knows this kind of file: such files are left out");
         }
         files.sort();
         Ok((files, unread))

@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use super::CorpusShared;
 use super::documents::DocumentChange;
+use super::pages::Pages;
 use crate::compute::MOST_ON_A_WORKER;
 use crate::document::{Chunk, Document, Text};
 use crate::keyed::{Key, Keyed};
@@ -242,9 +243,11 @@ fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Chunk> {
     }
     match caught(|| shared.chunker.chunk(document)) {
         Ok(chunks) => {
+            let mut pages = Pages::of(document);
             let labelled = |mut chunk: Chunk| {
                 chunk.document = document.id.clone();
-                shared.schema.label(&mut chunk, &document.metadata);
+                let paged = pages.as_mut().map(|pages| pages.fields(&chunk.text));
+                shared.schema.label(&mut chunk, paged.as_ref().unwrap_or(&document.metadata));
                 chunk
             };
             chunks.into_iter().map(labelled).collect()

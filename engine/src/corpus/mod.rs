@@ -11,6 +11,7 @@ mod chunks;
 mod cut;
 mod documents;
 mod index_writer;
+mod pages;
 mod passage_log;
 mod prepare;
 mod publish;

@@ -34,7 +34,13 @@ impl Citation {
         let url = field("url").filter(is_link).map_or_else(|| path(&hit.document, pipeline), str::to_owned);
         let known = titles.get(&hit.passage).map(|title| &**title).filter(|title| !title.is_empty());
         let title = known.or(field("title")).unwrap_or(&hit.document).to_owned();
-        Self { url, title }
+        let is_pdf = field("mime") == Some("application/pdf") || hit.document.to_ascii_lowercase().ends_with(".pdf");
+        let page = record.get("metadata").and_then(|fields| fields.get("page")).and_then(Json::as_u64);
+        match page.filter(|_| is_pdf && !url.contains('#')) {
+            // Programs that show PDF files go to the page.
+            Some(page) => Self { url: format!("{url}#page={page}"), title: format!("{title}, p. {page}") },
+            None => Self { url, title },
+        }
     }
 
     /// As an annotation of a chat message that ends at this character.
@@ -103,6 +109,24 @@ mod tests {
         assert_eq!(citation.url, "/v1/documents/a%20b/%C3%BC.md?pipeline=p%20q");
         assert_eq!(citation.title, "Title");
         assert_eq!(Citation::of(&hit("x"), "p", &titles).title, "x");
+    }
+
+    #[test]
+    fn a_source_in_a_pdf_file_has_its_page() {
+        let metadata = |value: Json| turnflow_engine::metadata::Metadata::of(value.as_object().unwrap()).0;
+        let of = |document: &str, fields: Json| {
+            Citation::of(&HitRecord { metadata: metadata(fields), ..hit(document) }, "p", &HashMap::new())
+        };
+        let citation = of("a.PDF", json!({"page": 12}));
+        assert_eq!(
+            (citation.url.as_str(), citation.title.as_str()),
+            ("/v1/documents/a.PDF?pipeline=p#page=12", "a.PDF, p. 12")
+        );
+        let elsewhere = of("x", json!({"page": 2, "mime": "application/pdf", "url": "https://x.org/a"}));
+        assert_eq!(elsewhere.url, "https://x.org/a#page=2");
+        for fields in [json!({"page": 2}), json!({"page": "two", "mime": "application/pdf"})] {
+            assert_eq!(of("a.md", fields).url, "/v1/documents/a.md?pipeline=p");
+        }
     }
 
     #[test]

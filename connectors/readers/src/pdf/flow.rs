@@ -46,20 +46,27 @@ struct Paragraph {
     is_short: bool,
 }
 
-/// Writes the pages of a document.
-pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Result<(), ReadError> {
+/// Writes the pages of a document. Returns where each of them begins in what is written, in bytes.
+pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Result<Vec<usize>, ReadError> {
     remove_running(&mut pages);
     let (body, leading) = (body_size(&pages), leading(&pages));
     let words = Words::of(&pages);
-    let mut parts = Vec::new();
-    for block in pages.into_iter().flatten() {
-        match block {
-            Block::Table(rows) => parts.push(Part::Table(rows)),
-            Block::Line { line, left, right } => add(&mut parts, line, (left, right), leading, &words),
+    // The paragraphs and tables, and the number of the first one that begins on each page.
+    let (mut parts, mut firsts) = (Vec::new(), Vec::new());
+    for page in pages {
+        firsts.push(parts.len());
+        for block in page {
+            match block {
+                Block::Table(rows) => parts.push(Part::Table(rows)),
+                Block::Line { line, left, right } => add(&mut parts, line, (left, right), leading, &words),
+            }
         }
     }
     let levels = Levels::of(&parts, body);
-    for part in parts {
+    let mut starts = Vec::new();
+    for (number, part) in parts.into_iter().enumerate() {
+        let begun = firsts.iter().skip(starts.len()).take_while(|first| **first <= number).count();
+        starts.extend(std::iter::repeat_n(markdown.len(), begun));
         match part {
             Part::Table(rows) => markdown.table(&rows)?,
             Part::Text(paragraph) => match (levels.level(&paragraph), &paragraph.mark) {
@@ -72,7 +79,8 @@ pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Resu
             },
         }
     }
-    Ok(())
+    starts.resize(firsts.len(), markdown.len());
+    Ok(starts)
 }
 
 /// Adds a line to the last paragraph, or starts one.

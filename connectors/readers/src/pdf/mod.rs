@@ -1,10 +1,10 @@
 //! Reads PDF files with pdfium, the PDF library of Chromium.
 //!
-//! [`library`] finds pdfium. `page` reads the letters, drawn lines, filled fields and remarks of a page, `grid` finds
+//! `library` finds pdfium. `page` reads the letters, drawn lines, filled fields and remarks of a page, `grid` finds
 //! tables by their lines, `layout` the order in which a page is read, and `flow` makes Markdown of the lines of all pages:
 //! words that are parted at the end of a line are joined, and headers, footers and numbers of pages are left out. The title
 //! is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the subject,
-//! the keywords and the dates are metadata (see `info`).
+//! the keywords and the dates are metadata (see `info`), and so is where each page begins in the text.
 
 mod flow;
 mod grid;
@@ -15,6 +15,9 @@ mod page;
 mod shape;
 
 use pdfium_render::prelude::{Pdfium, PdfiumError, PdfiumInternalError};
+
+use turnflow_engine::document::PAGE_OFFSETS;
+use turnflow_engine::metadata::{FIELD_BYTES, FieldValue};
 
 use super::{Content, ReadError};
 use crate::markup::Markdown;
@@ -55,7 +58,13 @@ fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadErr
         tracing::warn!(document = id, unread, read = pages.len(), "some pages of a PDF could not be read");
     }
     let mut markdown = Markdown::default();
-    flow::write(pages, &mut markdown)?;
+    let starts: Vec<String> = flow::write(pages, &mut markdown)?.iter().map(usize::to_string).collect();
+    let offsets = starts.join(" ");
+    // More than any field may have: a thousand pages or two.
+    let metadata = match offsets.len() + PAGE_OFFSETS.len() + 32 <= FIELD_BYTES {
+        true => metadata.with_default(PAGE_OFFSETS, FieldValue::from(offsets.as_str())),
+        false => metadata,
+    };
     let content = markdown.finish(String::new(), metadata);
     if content.text.trim().is_empty() {
         return Err(ReadError::PdfWithoutText);

@@ -93,6 +93,18 @@ fn only_what_comes_again_beside_other_text_is_a_header() {
     assert_eq!(read("a.pdf", &pdf_of_pages(&same)).unwrap().text, ["The same"; 4].join("\n\n"));
 }
 
+#[test]
+fn pages_are_known_by_where_they_begin() {
+    if !has_pdfium() {
+        return;
+    }
+    let page = |text: &str| format!("BT /F1 12 Tf 72 700 Td ({text}) Tj ET");
+    let pages = [page("One."), "0 0 m 9 9 l S".to_owned(), page("Three."), page("Four.")];
+    let content = read("a.pdf", &pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    assert_eq!(content.text, "One.\n\nThree.\n\nFour.");
+    assert_eq!(content.metadata.get(PAGE_OFFSETS), Some(&FieldValue::from("0 4 4 12")));
+}
+
 /// What a file says (see `tests/pdf/make.py`): blocks in the order in which a person reads them.
 fn said(path: &Path) -> Vec<(String, Json)> {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
