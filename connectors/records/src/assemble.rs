@@ -6,6 +6,7 @@ use jaq_json::Val;
 
 use crate::Turn;
 use crate::calls;
+use crate::chains::{branch, with_conversations};
 use crate::message::{Item, Message, Options};
 
 /// Number of messages that became no turn, by the reason.
@@ -45,7 +46,12 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
         }
         messages.sort_by(|a, b| a.order.cmp(&b.order));
         if options.branch {
-            messages = branch(messages, &mut left_out);
+            let before = messages.len();
+            messages = branch(messages);
+            let left = (before - messages.len()) as u64;
+            if left > 0 {
+                *left_out.entry("another branch").or_default() += left;
+            }
         }
         for (part, messages) in (1..).zip(sessions(messages)) {
             let name = if part == 1 { name.clone() } else { format!("{name}#{part}") };
@@ -123,59 +129,6 @@ fn joined(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// Gives messages without a conversation that of their parents, or the id of the first message of their chain.
-fn with_conversations(mut messages: Vec<Message>) -> Vec<Message> {
-    let by_id: HashMap<String, usize> =
-        messages.iter().enumerate().filter_map(|(at, message)| Some((message.id.clone()?, at))).collect();
-    for at in 0..messages.len() {
-        if messages[at].conversation.is_some() {
-            continue;
-        }
-        let (mut seen, mut current) = (HashSet::new(), at);
-        let found = loop {
-            if let Some(conversation) = &messages[current].conversation {
-                break Some(conversation.clone());
-            }
-            match messages[current].parent.as_ref() {
-                Some(parent) => match by_id.get(parent).filter(|next| seen.insert(**next)) {
-                    Some(next) => current = *next,
-                    // It was said before what is known.
-                    None => break Some(parent.clone()),
-                },
-                None => break messages[current].id.clone(),
-            }
-        };
-        messages[at].conversation = found;
-    }
-    messages
-}
-
-/// Of each tree of messages the branch that has the latest one. Messages are in their order.
-fn branch(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
-    let by_id: HashMap<&str, usize> =
-        messages.iter().enumerate().filter_map(|(at, message)| Some((message.id.as_deref()?, at))).collect();
-    let parent = |at: usize| messages[at].parent.as_deref().and_then(|parent| by_id.get(parent).copied());
-    let path = |at: usize| {
-        let mut path = vec![at];
-        while let Some(next) = path.last().and_then(|last| parent(*last)).filter(|next| !path.contains(next)) {
-            path.push(next);
-        }
-        path
-    };
-    let mut kept: HashSet<usize> = HashSet::new();
-    let mut seen: HashSet<usize> = HashSet::new();
-    for at in (0..messages.len()).rev() {
-        let path = path(at);
-        if path.last().is_some_and(|first| seen.insert(*first)) {
-            kept.extend(path);
-        }
-    }
-    if kept.len() < messages.len() {
-        *left_out.entry("another branch").or_default() += (messages.len() - kept.len()) as u64;
-    }
-    messages.iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, message)| message.clone()).collect()
-}
-
 /// The messages between marks at which another conversation starts.
 fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
     let mut parts = vec![Vec::new()];
@@ -196,13 +149,16 @@ fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
 
 /// The messages without those that are taken back.
 fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
-    let mut kept: Vec<Message> = Vec::new();
+    let (mut kept, mut questions): (Vec<Message>, Vec<usize>) = Default::default();
     for message in messages {
         if !message.rewind {
+            if message.speaker.as_deref() == Some("user") {
+                questions.push(kept.len());
+            }
             kept.push(message);
             continue;
         }
-        if let Some(at) = kept.iter().rposition(|before| before.speaker.as_deref() == Some("user")) {
+        if let Some(at) = questions.pop() {
             *left_out.entry("taken back").or_default() += (kept.len() - at) as u64;
             kept.truncate(at);
         }

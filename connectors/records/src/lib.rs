@@ -9,6 +9,7 @@
 
 mod assemble;
 mod calls;
+mod chains;
 pub mod decode;
 mod functions;
 mod mapping;

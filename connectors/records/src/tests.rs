@@ -98,6 +98,42 @@ fn chains_of_replies_are_conversations_and_the_latest_branch_counts() {
     assert_eq!(turns(&format!("#: {{\"branch\": true}}\n{code}"), circle).len(), 2);
 }
 
+/// Reason: each message walked its chain anew, and a chain of 30,000 messages did not end within 25 s.
+#[test]
+fn long_chains_in_any_order_and_circles_take_linear_time() {
+    const LONG: usize = 30_000;
+    let line = |at: usize, to: Option<usize>, conversation: Option<&str>| {
+        let speaker = if at % 2 == 0 { "user" } else { "agent" };
+        serde_json::json!({"id": at, "to": to, "s": speaker, "t": format!("{at}."), "c": conversation}).to_string()
+    };
+    let chain: Vec<String> = (0..LONG).map(|at| line(at, at.checked_sub(1), None)).collect();
+    let circle: Vec<String> = (0..LONG).map(|at| line(at, Some((at + 1) % LONG), None)).collect();
+    // The first half of the chain has a conversation, and the rest goes on with it.
+    let across: Vec<String> =
+        (0..LONG).map(|at| line(at, at.checked_sub(1), (at <= LONG / 2).then_some("known"))).collect();
+    let back = |lines: &[String]| lines.iter().rev().cloned().collect::<Vec<_>>();
+    let code = "{id, parent: .to, conversation: .c, speaker: .s, text: .t, order: .id}";
+    let branching = format!("#: {{\"branch\": true}}\n{code}");
+    for (lines, conversation) in [
+        (back(&chain), "0"),
+        (back(&across), "known"),
+        (back(&circle), ""),
+        (chain, "0"),
+        (across, "known"),
+        (circle, ""),
+    ] {
+        for code in [code, &branching] {
+            let found = turns(code, &lines.join("\n"));
+            assert_eq!(found.len(), LONG, "{conversation}");
+            let is_one = |turn: &String| turn.starts_with(&format!("{conversation} "));
+            assert!(conversation.is_empty() || found.iter().all(is_one), "{:?}", &found[..3]);
+        }
+    }
+    let rewinds = ["{\"s\": \"agent\", \"t\": \"x\"}", "{\"rewind\": true}"].map(|line| [line].repeat(LONG).join("\n"));
+    let code = "{conversation: \"c\", speaker: .s, text: .t, rewind}";
+    assert_eq!(turns(code, &rewinds.join("\n")).len(), LONG);
+}
+
 #[test]
 fn a_history_that_is_repeated_or_cut_is_said_once() {
     let call = |id: u32, said: &[(&str, &str)], answer: Option<&str>| {
