@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::assemble::assemble;
-pub use self::decode::{DecodeError, Record, Source};
+pub use self::decode::{DecodeError, Odd, Record, Source};
 pub use self::mapping::{Mapping, ProgramError};
 pub use self::message::{Item, Message, Options};
 
@@ -57,6 +57,8 @@ pub struct Mapped {
     pub left_out: BTreeMap<&'static str, u64>,
     /// Records that could not be read or mapped, with the reason.
     pub refused: Vec<(Source, String)>,
+    /// What was odd about records that were read all the same.
+    pub odd: Odd,
 }
 
 /// Why files cannot be mapped at all.
@@ -104,7 +106,8 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
                 Err(reason) => mapped.refused.push((source, reason)),
             }
         };
-        decode::read(&path, mapping.options(), columns, &mut each).map_err(|source| MapError::Io { path, source })?;
+        let read = decode::read(&path, mapping.options(), columns, &mut each);
+        mapped.odd.add(read.map_err(|source| MapError::Io { path, source })?);
     }
     (mapped.turns, mapped.left_out) = assemble(items, mapping.options());
     Ok(mapped)

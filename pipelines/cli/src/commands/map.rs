@@ -125,6 +125,14 @@ fn tell(mapped: &Mapped, begun: Instant) {
     if mapped.refused.len() > TOLD {
         eprintln!("and {} more", mapped.refused.len() - TOLD);
     }
+    for (number, what) in [
+        (mapped.odd.replaced, "with values that JSON cannot hold, which were replaced"),
+        (mapped.odd.broken, "with bytes that are not UTF-8, in whose place is U+FFFD"),
+    ] {
+        if number > 0 {
+            eprintln!("{} {what}", count(number as usize, "record"));
+        }
+    }
     let conversations: std::collections::HashSet<&str> =
         mapped.turns.iter().map(|turn| turn.conversation_id.as_str()).collect();
     let mut parts = vec![format!("{} without a message", count(mapped.skipped as usize, "record"))];
