@@ -12,6 +12,7 @@ mod calls;
 mod chains;
 pub mod decode;
 mod functions;
+mod jq;
 mod mapping;
 mod message;
 pub mod presets;
@@ -25,7 +26,8 @@ use serde::Serialize;
 
 pub use self::assemble::assemble;
 pub use self::decode::{DecodeError, Odd, Record, Source};
-pub use self::mapping::{Mapping, ProgramError};
+pub use self::jq::ProgramError;
+pub use self::mapping::Mapping;
 pub use self::message::{Item, Message, Options};
 
 /// A turn as turnflow reads it.

@@ -176,11 +176,20 @@ fn wrong(name: &str, kind: &str, value: &Val) -> String {
 }
 
 /// A value in a message, not at length.
-fn short(value: &Val) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
+pub(crate) fn short(value: &Val) -> String {
+    /// Takes the beginning of a text.
+    struct Beginning(String);
+    impl std::fmt::Write for Beginning {
+        fn write_str(&mut self, part: &str) -> std::fmt::Result {
+            self.0.extend(part.chars().take(61));
+            if self.0.len() > 300 { Err(std::fmt::Error) } else { Ok(()) }
+        }
+    }
+    let mut text = Beginning(String::new());
+    let _ = std::fmt::write(&mut text, format_args!("{value}"));
+    match text.0.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text.0[..at]),
+        None => text.0,
     }
 }
 

@@ -125,7 +125,7 @@ fn odd_values_and_broken_text_are_read_and_counted() {
 fn long_chains_in_any_order_and_circles_take_linear_time() {
     const LONG: usize = 30_000;
     let line = |at: usize, to: Option<usize>, conversation: Option<&str>| {
-        let speaker = if at % 2 == 0 { "user" } else { "agent" };
+        let speaker = if at.is_multiple_of(2) { "user" } else { "agent" };
         serde_json::json!({"id": at, "to": to, "s": speaker, "t": format!("{at}."), "c": conversation}).to_string()
     };
     let chain: Vec<String> = (0..LONG).map(|at| line(at, at.checked_sub(1), None)).collect();
