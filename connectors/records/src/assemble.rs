@@ -7,10 +7,11 @@ use jaq_json::Val;
 use crate::Turn;
 use crate::calls;
 use crate::chains::{branch, with_conversations};
-use crate::message::{Item, Message, Options};
+use crate::known::InMemory;
+use crate::message::{Call, Item, Message, Options};
 
 /// Number of messages that became no turn, by the reason.
-type LeftOut = BTreeMap<&'static str, u64>;
+pub(crate) type LeftOut = BTreeMap<&'static str, u64>;
 
 /// Makes turns of what a mapping gave, in the order of its records.
 pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
@@ -22,7 +23,8 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
         }
     }
     let mut left_out = LeftOut::new();
-    messages.extend(calls::messages(model_calls));
+    number_calls(&mut model_calls);
+    messages.extend(calls::messages(model_calls, &mut InMemory::default()));
     let messages = with_conversations(joined(versions(messages, &mut left_out)));
     // Conversations in the order in which they came.
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -62,13 +64,20 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     (turns, left_out)
 }
 
-fn is_agent(message: &Message) -> bool {
+/// Calls without an id have a number.
+fn number_calls(calls: &mut [Call]) {
+    for (number, call) in (1..).zip(calls) {
+        call.at = number;
+    }
+}
+
+pub(crate) fn is_agent(message: &Message) -> bool {
     message.speaker.as_deref() == Some("agent")
 }
 
 /// Of the versions of a message the one that counts: of the lowest rank, the highest version, or the last one. It has the
 /// place and the time of the first one. Messages that are removed are left out.
-fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<Message> = Vec::new();
     let mut removed: HashSet<String> = HashSet::new();
@@ -90,6 +99,7 @@ fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
         *left_out.entry("another version").or_default() += 1;
         let is_better = (message.rank, &first.version) <= (first.rank, &message.version)
             && (message.rank < first.rank || message.version >= first.version);
+        let at = first.at;
         let (time, order) = (first.time.or(message.time), first.order.clone().or_else(|| message.order.clone()));
         let to_agent = first.to_agent || message.to_agent;
         let conversation = first.conversation.clone().or_else(|| message.conversation.clone());
@@ -97,8 +107,8 @@ fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
         if is_better {
             *first = message;
         }
-        (first.time, first.order, first.to_agent, first.conversation, first.parent) =
-            (time, order, to_agent, conversation, parent);
+        (first.time, first.order, first.to_agent, first.conversation, first.parent, first.at) =
+            (time, order, to_agent, conversation, parent, at);
     }
     *left_out.entry("deleted").or_default() += removed.iter().filter(|id| places.contains_key(*id)).count() as u64;
     kept.retain(|message| message.id.as_ref().is_none_or(|id| !removed.contains(id)));
@@ -110,7 +120,7 @@ fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
 type Shared = (Option<String>, Option<f64>, Option<Val>);
 
 /// Gives messages that share a key what one of them has: conversation, time and order.
-fn joined(mut messages: Vec<Message>) -> Vec<Message> {
+pub(crate) fn joined(mut messages: Vec<Message>) -> Vec<Message> {
     let mut shared: HashMap<String, Shared> = HashMap::new();
     for message in &messages {
         let Some(key) = &message.join else { continue };
@@ -148,7 +158,7 @@ fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
 }
 
 /// The messages without those that are taken back.
-fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+pub(crate) fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
     let (mut kept, mut questions): (Vec<Message>, Vec<usize>) = Default::default();
     for message in messages {
         if !message.rewind {
@@ -167,7 +177,7 @@ fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
 }
 
 /// The messages; neighbours with one key are one.
-fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
+pub(crate) fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
     let mut kept: Vec<Message> = Vec::new();
     for message in messages {
         match kept.last_mut().filter(|last| message.merge.is_some() && last.merge == message.merge) {
@@ -184,25 +194,29 @@ fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
 /// Numbers the turns of a conversation.
 fn number(name: &str, messages: Vec<Message>, turns: &mut Vec<Turn>, left_out: &mut LeftOut) {
     let mut last = 0;
-    for message in messages {
-        let speaker = match message.speaker.as_deref() {
-            Some("user") => "user",
-            Some("agent") => "agent",
-            _ => {
-                *left_out.entry("neither user nor agent").or_default() += 1;
-                continue;
-            }
-        };
-        let Some(text) = message.text.filter(|text| !text.trim().is_empty()) else {
-            *left_out.entry("without text").or_default() += 1;
-            continue;
-        };
-        let turn = match (message.turn, speaker) {
-            (Some(turn), _) => turn,
-            (None, "user") => last + 1,
-            (None, _) => last.max(1),
-        };
-        last = last.max(turn);
-        turns.push(Turn { conversation_id: name.to_owned(), turn, speaker, text, timestamp: message.time });
-    }
+    turns.extend(messages.into_iter().filter_map(|message| turn_of(name, message, &mut last, left_out)));
+}
+
+/// The turn that a message is, if it is one. `last` is the number of the last question.
+pub(crate) fn turn_of(name: &str, message: Message, last: &mut u32, left_out: &mut LeftOut) -> Option<Turn> {
+    let speaker = match message.speaker.as_deref() {
+        Some("user") => "user",
+        Some("agent") => "agent",
+        _ => {
+            *left_out.entry("neither user nor agent").or_default() += 1;
+            return None;
+        }
+    };
+    let Some(text) = message.text.filter(|text| !text.trim().is_empty()) else {
+        *left_out.entry("without text").or_default() += 1;
+        return None;
+    };
+    let turn = match (message.turn, speaker) {
+        (Some(turn), _) => turn,
+        (None, "user") => *last + 1,
+        (None, _) => (*last).max(1),
+    };
+    *last = turn.max(*last);
+    let fields = message.fields.map(|fields| *fields).unwrap_or_default();
+    Some(Turn { conversation_id: name.to_owned(), turn, speaker, text, timestamp: message.time, fields })
 }

@@ -13,9 +13,11 @@ mod chains;
 pub mod decode;
 mod functions;
 mod jq;
+mod known;
 mod mapping;
 mod message;
 pub mod presets;
+mod stream;
 mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +29,10 @@ use serde::Serialize;
 pub use self::assemble::assemble;
 pub use self::decode::{DecodeError, Odd, Record, Source};
 pub use self::jq::ProgramError;
+pub use self::known::{InMemory, Memory};
 pub use self::mapping::Mapping;
-pub use self::message::{Item, Message, Options};
+pub use self::message::{Call, Item, Message, Options};
+pub use self::stream::{Held, Released, Stream};
 
 /// A turn as turnflow reads it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,6 +48,9 @@ pub struct Turn {
     /// When, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<f64>,
+    /// Further fields.
+    #[serde(flatten)]
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 /// What a mapping makes of files.

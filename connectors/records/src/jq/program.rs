@@ -157,7 +157,7 @@ impl<'a> Changes<'a> {
             return Err(at(self.code, part, reason));
         }
         let is_bound = |arg: &&str| arg.starts_with('$');
-        if args.iter().all(|arg| is_bound(arg)) {
+        if args.iter().all(is_bound) {
             self.term(&mut body, depth)?;
             return Ok(Def { name, args, body: counted(body) });
         }
