@@ -57,6 +57,16 @@ impl Stream {
         Self { options, held, next }
     }
 
+    /// The number of the next message.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether a message before this number will be due.
+    pub fn is_any_due_before(&self, number: u64) -> bool {
+        self.held.range(..number).any(|(_, held)| held.due.is_some())
+    }
+
     /// Number of messages and calls that wait.
     pub fn waiting(&self) -> usize {
         self.held.len()

@@ -20,6 +20,9 @@ fn logs_of_other_programs_become_turns() {
     // Tables of columns are read by another crate.
     for (name, code) in presets::PRESETS.iter().filter(|(name, _)| *name != "wildchat-parquet") {
         let folder = logs.join(name);
+        if !folder.is_dir() {
+            continue;
+        }
         let input = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
         let input = input.filter(|path| path.file_stem().is_some_and(|stem| stem == "input")).collect::<Vec<_>>();
         let mapped = map_files(&Mapping::of(code).unwrap(), &input, None).unwrap();

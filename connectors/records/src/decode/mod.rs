@@ -255,6 +255,15 @@ fn document(bytes: &[u8], records: &mut Records<'_>) {
     }
 }
 
+/// Reads a record of JSON.
+///
+/// # Errors
+///
+/// It is no JSON, even without what JSON cannot hold.
+pub fn value(record: &[u8], odd: &mut Odd) -> Result<Val, String> {
+    json(record, odd)
+}
+
 fn whole(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
