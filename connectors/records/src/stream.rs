@@ -96,6 +96,13 @@ impl Stream {
         self.held.get(&number)
     }
 
+    /// None is due later than this.
+    pub fn no_later(&mut self, most: u64) {
+        for held in self.held.values_mut() {
+            held.due = held.due.map(|due| due.min(most));
+        }
+    }
+
     /// The first ones are due now.
     pub fn hurry(&mut self, number: usize) {
         self.held.values_mut().take(number).for_each(|held| held.due = Some(0));
@@ -136,10 +143,14 @@ impl Stream {
             let mut conversation = known::get::<Conversation>(memory, &name).unwrap_or_default();
             conversation.has_agent |= messages.iter().any(|message| is_agent(message) || message.to_agent);
             if self.options.with_agent && !conversation.has_agent {
-                match all {
-                    true => *left_out.entry("without the agent").or_default() += messages.len() as u64,
-                    false => released.waiting.extend(messages.iter().map(|message| message.at)),
+                // Those that there is no room for are left out.
+                let is_over =
+                    |message: &Message| all || self.held.get(&message.at).is_some_and(|held| held.due == Some(0));
+                let over = messages.iter().filter(|message| is_over(message)).count() as u64;
+                if over > 0 {
+                    *left_out.entry("without the agent").or_default() += over;
                 }
+                released.waiting.extend(messages.iter().filter(|message| !is_over(message)).map(|message| message.at));
                 continue;
             }
             // A conversation's turns stay in their order, and conversations take turns as their records came.

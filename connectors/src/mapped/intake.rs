@@ -61,7 +61,11 @@ struct Taken {
 
 impl Intake {
     pub fn new(mapping: Arc<Mapping>, options: IntakeOptions, mode: Mode, stored: Stored, output: TurnOutput) -> Self {
-        let stream = Stream::new(options.assembly.clone(), stored.held, stored.next_held);
+        let mut stream = Stream::new(options.assembly.clone(), stored.held, stored.next_held);
+        if mode == Mode::Follow {
+            // What waited for the end of a log that was read once, or the clock was set.
+            stream.no_later(now() + options.settle_ms);
+        }
         let taken = Taken {
             stream,
             known: Known::default(),
