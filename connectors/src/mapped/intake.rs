@@ -36,6 +36,7 @@ pub(super) struct Intake {
     room: Condvar,
     changed: (Sender<()>, Receiver<()>),
     ended: AtomicBool,
+    is_complete: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -87,6 +88,7 @@ impl Intake {
             room: Condvar::new(),
             changed: bounded(1),
             ended: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
     }
@@ -100,8 +102,9 @@ impl Intake {
         let _ = self.changed.0.try_send(());
     }
 
-    /// The source has ended.
-    pub fn ended(&self) {
+    /// The source has ended: after all records, or because it failed or was stopped.
+    pub fn ended(&self, is_complete: bool) {
+        self.is_complete.store(is_complete, Ordering::Release);
         self.ended.store(true, Ordering::Release);
         self.signal();
     }
@@ -132,7 +135,7 @@ impl Intake {
         self.room.notify_all();
     }
 
-    /// Makes turns of what is due, or of all at the end of a log that is read once. `None` if nothing has changed.
+    /// Makes turns of what is due, or of all after the last record. `None` if nothing has changed.
     pub fn release(&self, store: &Store, has_ended: bool) -> Result<Option<Change>, DatabaseError> {
         let mut taken = self.taken.lock();
         let Taken { stream, known, .. } = &mut *taken;
@@ -141,7 +144,7 @@ impl Intake {
             stream.hurry(excess + self.options.max_waiting / 10);
         }
         let mut memory = known.with(store);
-        let released = stream.release(now(), has_ended && self.mode == Mode::Once, &mut memory);
+        let released = stream.release(now(), has_ended && self.is_complete.load(Ordering::Acquire), &mut memory);
         memory.error()?;
         if !taken.is_changed && released.done.is_empty() && released.waiting.is_empty() {
             return Ok(None);

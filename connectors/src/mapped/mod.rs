@@ -120,7 +120,7 @@ impl TurnSource for Mapped {
         thread::scope(|scope| {
             let run = || {
                 let done = caught(|| inner.run(mode, to_intake));
-                intake.ended();
+                intake.ended(matches!(done, Ok(Ok(()))));
                 done
             };
             let builder = thread::Builder::new().name("records".to_owned());

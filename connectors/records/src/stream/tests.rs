@@ -232,3 +232,25 @@ fn links_sessions_joins_and_the_agent_are_found_across_records() {
         ["a 1 user When?", "a 1 agent Today.", "a 2 user At what time?", "a 2 user And where?", "a 2 agent Here."];
     assert_eq!(found, expected);
 }
+
+#[test]
+fn messages_that_there_is_no_room_for_and_that_wait_for_no_agent_are_left_out() {
+    let mapping =
+        Mapping::of("#: {\"with_agent\": true}\n{conversation: .c, speaker: \"user\", text: .t, to_agent: .bot}");
+    let log =
+        Log { mapping: mapping.unwrap(), lines: (0..5).map(|at| format!("{{\"c\": {at}, \"t\": \"x\"}}")).collect() };
+    let mut memory = InMemory::default();
+    let mut stream = Stream::new(log.mapping.options().clone(), BTreeMap::new(), 0);
+    for number in 0..5 {
+        stream.take(log.items(number), "log:1", 1);
+    }
+    let released = stream.release(1, false, &mut memory);
+    assert_eq!((released.waiting.len(), stream.waiting(), stream.due()), (5, 5, None), "they wait for their agent");
+    stream.hurry(3);
+    let released = stream.release(1, false, &mut memory);
+    assert_eq!((released.done.len(), released.left_out["without the agent"], stream.waiting()), (3, 3, 2));
+    // What waited for the end of a log that was read once is due when the log is followed.
+    stream.take(log.items(0), "log:1", u64::MAX);
+    stream.no_later(7);
+    assert_eq!(stream.due(), Some(7));
+}
