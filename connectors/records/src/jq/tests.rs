@@ -242,3 +242,63 @@ fn programs_do_what_those_of_jq_do() {
         assert!(told.contains(expected) && (told == expected || !expected.starts_with('[')), "{code}: {told}");
     }
 }
+
+/// Each error is where somebody would look for it.
+#[test]
+fn wrong_programs_are_told_with_their_places() {
+    let mut wrong = Vec::new();
+    for (code, line, column, reason) in [
+        ("", 1, 1, "term"),
+        ("   \n\n", 3, 1, "term"),
+        ("# only a comment", 1, 17, "term"),
+        ("{", 1, 2, "closing brace"),
+        (".a |", 1, 5, "term"),
+        (".a\n| .b\n| ", 3, 3, "term"),
+        ("| .a", 1, 1, "term"),
+        (".a |\n| .b", 2, 1, "term"),
+        ("{conversation: .c", 1, 18, "closing brace"),
+        ("{conversation: .c,, text: .t}", 1, 19, ""),
+        ("{conversation .c}", 1, 15, ""),
+        ("{conversation: }", 1, 16, "term"),
+        ("{conversation: .c text: .t}", 1, 19, "brace"),
+        ("[.a, .b", 1, 8, "closing bracket"),
+        ("(.a", 1, 4, "closing parenthesis"),
+        (".a)", 1, 3, ""),
+        (".[0", 1, 4, "closing bracket"),
+        ("\"abc", 1, 5, ""),
+        ("\"\\(.a\"", 1, 7, "closing quote"),
+        ("\"\\q\"", 1, 3, ""),
+        ("if .a then .b", 1, 14, "else or end"),
+        ("if .a .b else .c end", 1, 10, "then"),
+        (".a as x | .b", 1, 7, "pattern"),
+        (".a as $x", 1, 9, "|"),
+        ("reduce .[] as $x (0)", 1, 1, "`reduce`"),
+        ("def f: .a", 1, 10, ";"),
+        ("def f(: .a; f", 1, 14, "closing parenthesis"),
+        ("def : .a; .", 1, 5, "identifier"),
+        ("try", 1, 4, "term"),
+        (".a.", 1, 4, ""),
+        ("select(.a", 1, 10, "closing parenthesis"),
+        ("selct(.a)", 1, 1, "there is no filter `selct`"),
+        ("select(.a; .b)", 1, 1, "there is no filter `select`"),
+        (".a | rolle", 1, 6, "there is no filter `rolle`"),
+        ("{text: .t,\n conversation: .c,\n speaker: (.s | rool)}", 3, 17, "there is no filter `rool`"),
+        (".a | $x", 1, 6, "there is no variable `$x`"),
+        (".[] as $x | $y", 1, 13, "there is no variable `$y`"),
+        ("break $out", 1, 7, "there is no label"),
+        ("@nonsense \"x\"", 1, 1, "there is no filter `@nonsense`"),
+        ("input", 1, 1, "there is no filter `input`"),
+        ("import \"a\" as a; .", 1, 8, ""),
+        ("é | ö", 1, 1, ""),
+        ("\"é\" | ö", 1, 7, ""),
+        (".a || .b", 1, 4, "nothing"),
+        (".a == ", 1, 7, "term"),
+        ("5 5", 1, 3, "nothing"),
+    ] {
+        match Program::of(code, &["$source"]).err() {
+            Some(error) if (error.line, error.column) == (line, column) && error.reason.contains(reason) => {}
+            other => wrong.push(format!("{code:?}: {:?}", other.map(|error| error.to_string()))),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
