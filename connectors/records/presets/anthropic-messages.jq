@@ -1,5 +1,5 @@
 # Requests to Anthropic's messages API with their replies, and batches of them: a record is a call, or a half of one.
-(.request // .params // .body // .) as $request | (.response // .result.message? // (if .type == "message" then . else null end)) as $reply
+(.request // .params // .body // (if .max_tokens then . else {} end)) as $request | (.response // .result.message? // (if .type == "message" then . else null end)) as $reply
 | select($request.messages or ($reply.role? == "assistant"))
 | {id: (.custom_id // $reply.id? // .id // null), guess: true, time: (.timestamp // .created_at // null),
    conversation: (.conversation_id // .session_id // $request.metadata.conversation_id? // null), order: ((.timestamp // .created_at // null) | seconds),

@@ -12,8 +12,8 @@ use turnflow_engine::database::DatabaseError;
 use turnflow_engine::panics::caught;
 use turnflow_records::{Mapping, Odd, Record, Source, Stream, decode};
 
-use super::IntakeOptions;
 use super::store::{Change, Known, Store, Stored};
+use super::{Counts, IntakeOptions};
 
 /// Maximum number of records that are taken and not stored.
 const AHEAD: usize = 2048;
@@ -29,6 +29,7 @@ pub(super) fn now() -> u64 {
 pub(super) struct Intake {
     mapping: Arc<Mapping>,
     options: IntakeOptions,
+    counts: Counts,
     mode: Mode,
     output: TurnOutput,
     taken: Mutex<Taken>,
@@ -61,7 +62,13 @@ struct Taken {
 }
 
 impl Intake {
-    pub fn new(mapping: Arc<Mapping>, options: IntakeOptions, mode: Mode, stored: Stored, output: TurnOutput) -> Self {
+    pub fn new(
+        mapping: Arc<Mapping>,
+        (options, counts): (IntakeOptions, Counts),
+        mode: Mode,
+        stored: Stored,
+        output: TurnOutput,
+    ) -> Self {
         let mut stream = Stream::new(options.assembly.clone(), stored.held, stored.next_held);
         if mode == Mode::Follow {
             // What waited for the end of a log that was read once, or the clock was set.
@@ -82,6 +89,7 @@ impl Intake {
         Self {
             mapping,
             options,
+            counts,
             mode,
             output,
             taken: Mutex::new(taken),
@@ -119,6 +127,18 @@ impl Intake {
         self.room.notify_all();
     }
 
+    /// Says what became no turn in this run.
+    pub fn tell_left_out(&self) {
+        let taken = self.taken.lock();
+        let mut reasons: Vec<String> =
+            taken.left_out.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
+        reasons.sort_unstable();
+        if !reasons.is_empty() {
+            let left_out = reasons.join(", ");
+            tracing::info!(source = self.options.path, left_out, "messages of mapped records became no turn");
+        }
+    }
+
     /// When the first message is due.
     pub fn due(&self) -> Option<u64> {
         self.taken.lock().stream.due()
@@ -128,6 +148,12 @@ impl Intake {
     pub fn has_caught_up(&self) -> bool {
         let taken = self.taken.lock();
         taken.unstored == 0 && taken.caught_up.is_some_and(|until| !taken.stream.is_any_due_before(until))
+    }
+
+    /// Whether no message waits, and all is stored.
+    pub fn is_idle(&self) -> bool {
+        let taken = self.taken.lock();
+        taken.stream.waiting() == 0 && !taken.is_changed
     }
 
     /// What was taken is stored.
@@ -153,6 +179,7 @@ impl Intake {
             let all = taken.left_out.entry(reason).or_default();
             let is_new = *all == 0;
             *all += number;
+            self.counts.left_out.inc_by(*number);
             if is_new {
                 tracing::info!(source = self.options.path, reason, "a message of a mapped record is no turn");
             }
@@ -219,13 +246,17 @@ impl TakesRecords for Intake {
         taken.odd.add(odd);
         self.tell_odd(before, taken.odd, position);
         taken.records = number;
+        self.counts.records.inc();
         taken.unstored += 1;
         taken.is_changed = true;
         if let Some(place) = place {
             taken.input.set(place);
         }
         match found {
-            Ok(items) if items.is_empty() => *taken.left_out.entry("no message").or_default() += 1,
+            Ok(items) if items.is_empty() => {
+                self.counts.left_out.inc();
+                *taken.left_out.entry("no message").or_default() += 1;
+            }
             Ok(items) => {
                 taken.stream.take(items, position, due);
             }

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use turnflow_engine::component::{Building, ComponentContext};
 use turnflow_engine::connector::{Acknowledgements, ConnectorError, Mode, Offsets, Stopped, TurnOutput, TurnSource};
+use turnflow_engine::metrics::Counter;
 use turnflow_engine::panics::caught;
 
 pub use self::config::{ConversationsConfig, MapConfig, MapFields};
@@ -55,7 +56,12 @@ pub(crate) fn mapped<'a>(
         return source;
     }
     let place = Place::of(context, FILE);
-    let begun = place.and_then(|place| Begun::of(fields, context.id(), place));
+    let counts = Counts {
+        records: context.counter("mapped_records", "Records that a mapping has read"),
+        left_out: context
+            .counter("mapped_left_out", "Messages of mapped records that became no turn, and records without one"),
+    };
+    let begun = place.and_then(|place| Begun::of(fields, context.id(), place, counts));
     Box::pin(async move {
         let begun = begun?;
         Ok(Box::new(begun.over(source.await?)) as Box<dyn TurnSource>)
@@ -67,21 +73,29 @@ struct Begun {
     store: Arc<Opened<Store>>,
     mapping: Arc<turnflow_records::Mapping>,
     options: IntakeOptions,
+    counts: Counts,
 }
 
 impl Begun {
-    fn of(fields: &MapFields<'_>, id: &str, place: Place) -> Result<Self, ConnectorError> {
+    fn of(fields: &MapFields<'_>, id: &str, place: Place, counts: Counts) -> Result<Self, ConnectorError> {
         let mapping = fields.mapping().unwrap_or_else(|| Err("there is no mapping".to_owned()));
         let mapping = Arc::new(mapping.map_err(|reason| ConnectorError::Refused { reason })?);
         let store = Store::open(place, fields.conversations.max_known).map_err(crate::turns::failed)?;
         let options = fields.intake(id, mapping.options());
-        Ok(Self { store, mapping, options })
+        Ok(Self { store, mapping, options, counts })
     }
 
     fn over(self, inner: Box<dyn TurnSource>) -> Mapped {
-        let Self { store, mapping, options } = self;
-        Mapped { inner, store, mapping, options }
+        let Self { store, mapping, options, counts } = self;
+        Mapped { inner, store, mapping, options, counts }
     }
+}
+
+/// What a mapped source counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub records: Counter,
+    pub left_out: Counter,
 }
 
 /// How records are taken.
@@ -102,11 +116,12 @@ pub(super) struct Mapped {
     store: Arc<Opened<Store>>,
     mapping: Arc<turnflow_records::Mapping>,
     options: IntakeOptions,
+    counts: Counts,
 }
 
 impl TurnSource for Mapped {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
-        let Self { inner, store, mapping, options } = *self;
+        let Self { inner, store, mapping, options, counts } = *self;
         let stored = store.begin().map_err(crate::turns::failed)?;
         let mut reader = Reader::new(&store, &output);
         // A source that had no mapping before goes on where it was.
@@ -114,7 +129,7 @@ impl TurnSource for Mapped {
             true => reader.former().unwrap_or_default(),
             false => stored.input.clone(),
         };
-        let intake = Arc::new(Intake::new(mapping, options, mode, stored, output.clone()));
+        let intake = Arc::new(Intake::new(mapping, (options, counts), mode, stored, output.clone()));
         let acknowledgements = Acknowledgements::default();
         let to_intake = output.clone().through(intake.clone(), resume, acknowledgements.clone());
         thread::scope(|scope| {
@@ -131,6 +146,7 @@ impl TurnSource for Mapped {
             })?;
             let pumped = pump(&store, &mut reader, &intake, &acknowledgements, &output);
             intake.close();
+            intake.tell_left_out();
             let done = thread.join().unwrap_or_else(|_| Ok(Err(Stopped.into())));
             pumped?;
             done?
@@ -149,6 +165,8 @@ fn pump(
     let mut is_failing = false;
     // What an error did not let be stored.
     let mut unstored = None;
+    // What is stored in memory only, and not covered by a checkpoint.
+    let mut unsafe_input = None;
     loop {
         let has_ended = intake.has_ended();
         let mut step = || -> Result<Option<Offsets>, ConnectorError> {
@@ -162,11 +180,16 @@ fn pump(
             Ok(Some(input))
         };
         let steps = step().and_then(|input| {
-            if let Some(input) = input {
-                acknowledgements.acknowledge(&input);
+            match input {
+                Some(input) if store.is_kept() => acknowledgements.acknowledge(&input),
+                Some(input) => unsafe_input = Some(input),
+                None => {}
             }
             intake.stored();
             while reader.step()? {}
+            if intake.is_idle() && reader.is_covered() {
+                unsafe_input.take().iter().for_each(|input| acknowledgements.acknowledge(input));
+            }
             Ok(())
         });
         match &steps {

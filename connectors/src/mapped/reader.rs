@@ -55,6 +55,13 @@ impl<'a> Reader<'a> {
         SourceOffset { log, generation: self.generation, end: number, line: number, ..SourceOffset::default() }
     }
 
+    /// Whether a checkpoint covers all that was sent.
+    pub fn is_covered(&self) -> bool {
+        let offsets = self.output.acknowledgements().offsets();
+        let covered = offsets.get("").filter(|offset| offset.log == *self.store.id()).map_or(0, |offset| offset.end);
+        covered >= self.after
+    }
+
     /// Sends the next page; false if there is none. Removes what a checkpoint covers.
     pub fn step(&mut self) -> Result<bool, ConnectorError> {
         let offsets = self.output.acknowledgements().offsets();

@@ -35,6 +35,7 @@ pub(super) struct Store {
     id: Arc<str>,
     /// Maximum number of keys that are known.
     max_known: u64,
+    is_kept: bool,
 }
 
 /// What an earlier process has stored.
@@ -91,8 +92,13 @@ impl Store {
                 transaction.commit()?;
                 Ok(id)
             })?;
-            Ok(Self { tables, id, max_known })
+            Ok(Self { tables, id, max_known, is_kept: matches!(place, Place::File(_)) })
         })
+    }
+
+    /// Whether what is stored outlives the process.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     pub fn id(&self) -> &Arc<str> {

@@ -18,7 +18,7 @@ fn source(directory: &Path, fields: &str) -> Mapped {
     let file = directory.join("log.jsonl");
     let fields = MapFields { map: config.map.as_ref(), conversations: &config.conversations, file: Some(&file) };
     let place = Place::File(directory.canonicalize().unwrap().join(FILE));
-    Begun::of(&fields, "turns", place).unwrap().over(Box::new(config.source(directory)))
+    Begun::of(&fields, "turns", place, Counts::default()).unwrap().over(Box::new(config.source(directory)))
 }
 
 fn by_program(directory: &Path) -> Mapped {
@@ -172,7 +172,7 @@ fn histories_and_hostile_records_in_a_followed_log() {
     assert!(next(&running).ends_with(" 1 agent Yes."));
     append(directory.path(), &said(2, &["Other?"], "loop"));
     append(directory.path(), &said(3, &["One?", "Yes.", "Two?"], "No."));
-    let name = first.split(" 1 ").next().unwrap().to_owned();
+    let name = first.strip_suffix(" 1 user One?").unwrap().to_owned();
     assert_eq!(next(&running), format!("{name} 2 user Two?"));
     assert_eq!(next(&running), format!("{name} 2 agent No."));
     let dead = running.dead();
