@@ -84,7 +84,7 @@ const MESSAGES: &str =
 fn messages() -> String {
     let mut log = String::new();
     for at in 0..60 {
-        let (conversation, speaker) = (at % 3, if at / 3 % 2 == 0 { "user" } else { "agent" });
+        let (conversation, speaker) = (at % 3, if (at / 3).is_multiple_of(2) { "user" } else { "agent" });
         log += &format!(
             "{{\"id\": {at}, \"c\": \"c{conversation}\", \"s\": \"{speaker}\", \"t\": \"t{at}\", \"at\": {at}}}\n"
         );
@@ -113,7 +113,7 @@ fn any_order_within_the_wait_gives_the_same_turns() {
         for at in (0..order.len()).step_by(7).rev() {
             order.insert(at + 1, order[at]);
         }
-        let ends: Vec<usize> = (0..order.len()).filter(|at| (at + seed as usize) % 5 == 0).collect();
+        let ends: Vec<usize> = (0..order.len()).filter(|at| (at + seed as usize).is_multiple_of(5)).collect();
         let (found, left_out) = log.streamed(&order, 20, &ends);
         assert_eq!(found, expected, "{seed}");
         assert!(!left_out.keys().any(|reason| reason.contains("after it was a turn")), "{left_out:?}");
