@@ -58,6 +58,7 @@ mod kept_files;
 pub mod keyed;
 mod known_file;
 mod lines;
+pub mod mapped;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod open_once;

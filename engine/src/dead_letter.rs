@@ -106,6 +106,18 @@ pub struct DeadLetters {
     count: Arc<AtomicU64>,
     /// Where letters go instead, in a process that has no file.
     forward: Arc<OnceLock<Box<dyn Forward>>>,
+    refused: Arc<Mutex<Refused>>,
+}
+
+/// Records that sources of turns could not read in this process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// How many.
+    pub number: u64,
+    /// The place of the first one, and why.
+    pub first: String,
+    /// Whether a source goes on after records that an earlier process has read.
+    pub goes_on: bool,
 }
 
 /// Takes letters to where they are written.
@@ -132,7 +144,7 @@ impl DeadLetters {
 
     /// Only counts letters; for runs without a dead-letter file.
     pub fn counted() -> Self {
-        Self { file: Arc::default(), count: Arc::default(), forward: Arc::default() }
+        Self { file: Arc::default(), count: Arc::default(), forward: Arc::default(), refused: Arc::default() }
     }
 
     /// Sends letters to another process from now on, as long as there is no file. Called at most once.
@@ -199,6 +211,25 @@ impl DeadLetters {
     /// The number of letters in this process, including those that an earlier process has written.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Counts a record that a source of turns could not read.
+    pub(crate) fn refuse(&self, position: &str, reason: &str) {
+        let mut refused = self.refused.lock();
+        refused.number += 1;
+        if refused.number == 1 {
+            refused.first = format!("{position}: {reason}");
+        }
+    }
+
+    /// A source of turns goes on after records that an earlier process has read.
+    pub(crate) fn goes_on(&self) {
+        self.refused.lock().goes_on = true;
+    }
+
+    /// The records that sources of turns could not read in this process.
+    pub fn refused(&self) -> Refused {
+        self.refused.lock().clone()
     }
 
     /// Writes a letter, unless an earlier process has written the same one.

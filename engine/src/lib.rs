@@ -30,7 +30,6 @@ pub mod mapped;
 mod memory;
 pub mod metadata;
 pub mod metrics;
-pub mod odd_json;
 pub mod panics;
 pub mod plan;
 pub mod principal;
@@ -45,3 +44,5 @@ pub mod together;
 pub mod turns;
 pub mod wake;
 pub mod wording;
+
+pub use turnflow_odd_json as odd_json;

@@ -1,3 +1,4 @@
+#: {"settle_s": 1}
 # Activities of the Bot Framework, as in Microsoft Teams: ids that begin with `28:` are the bot's.
 .conversation.id as $conversation | (.textFormat == "xml") as $is_markup | "\($conversation)/\(.id)" as $id
 | if .type == "messageDelete" then {id: $id, removed: true}

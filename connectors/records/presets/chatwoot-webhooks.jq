@@ -1,3 +1,4 @@
+#: {"settle_s": 1}
 # Chatwoot's webhooks: a greeting is the agent's; private notes and activities are no turns.
 {incoming: "user", outgoing: "agent", template: "agent"} as $speakers
 | select(.event | IN("message_created", "message_updated")) | select(.private | not)

@@ -1,3 +1,4 @@
+#: {"settle_s": 2}
 # The history of conversations that Dialogflow CX writes to BigQuery: a row has a question and its answer.
 (.conversation_name | split("/sessions/")[1]) as $id | (.turn_position | tonumber) as $at | .request_time as $time
 | {speaker: "user", text: (.request.queryInput.text.text // .response.queryResult.transcript), part: 0},

@@ -1,3 +1,4 @@
+#: {"settle_s": 5}
 # Langfuse's traces and observations: a trace is one exchange. One without input takes those of its last generation.
 def question: if type == "string" then . elif type == "array" then (map(select(.role == "user")) | last | .content | parts_text)
   elif type == "object" then (.question // (.messages // [] | question)) else null end;

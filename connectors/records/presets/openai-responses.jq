@@ -1,4 +1,4 @@
-#: {"branch": true}
+#: {"branch": true, "settle_s": 1}
 # OpenAI's responses with their requests: each continues the one before, or a conversation.
 .request as $request | .response as $response | ($response.conversation.id // null) as $conversation
 | ([$request.input | if type == "string" then {role: "user", content: .} else .[] end | select((.type // "message") == "message") | select(.role == "user")]

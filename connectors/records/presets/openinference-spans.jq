@@ -1,3 +1,4 @@
+#: {"settle_s": 2}
 # OpenInference's spans in OTLP/JSON: messages are spread over attributes whose names hold the index.
 def said($is; $name): $is | indexed($name) | map({speaker: (.["message.role"] | role),
   text: (.["message.content"] // ([indexed("message.contents")[] | .["message_content.text"] | strings] | join("\n")))});

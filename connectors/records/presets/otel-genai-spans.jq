@@ -1,3 +1,4 @@
+#: {"settle_s": 2}
 # OpenTelemetry's spans of GenAI in OTLP/JSON: a span is a call of a model.
 def said: fromjson | map({speaker: (.role | role), text: ([.parts[] | select(.type == "text") | .content] | join("\n"))});
 spans | attributes as $is | select($is["gen_ai.operation.name"] == "chat")

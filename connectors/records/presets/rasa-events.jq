@@ -1,3 +1,4 @@
+#: {"settle_s": 1}
 # Events of Rasa's trackers: questions and answers, questions that are taken back, and new sessions.
 {conversation: .sender_id, order: .timestamp}
   + if .event | IN("user", "bot") then

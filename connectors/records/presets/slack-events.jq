@@ -1,4 +1,4 @@
-#: {"with_agent": true}
+#: {"with_agent": true, "settle_s": 2}
 # Slack's events: a thread of a channel, or a direct message channel, is a conversation.
 def plain($bot): gsub("<@" + $bot + ">\\s*"; "") | gsub("<[^<>|]+\\|(?<label>[^<>]+)>"; .label) | gsub("<(?<url>https?:[^<>|]+)>"; .url)
   | gsub("&lt;"; "<") | gsub("&gt;"; ">") | gsub("&amp;"; "&") | trim;

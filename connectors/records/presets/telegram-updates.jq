@@ -1,3 +1,4 @@
+#: {"settle_s": 1}
 # Telegram's updates to a bot, and the results of what the bot sends.
 (.message // .edited_message // .result) | select(type == "object" and has("message_id"))
 | .chat.id as $chat

@@ -1,3 +1,4 @@
+#: {"settle_s": 1}
 # TopiOCQA: a row is one exchange. Rows come in any order, and more than once.
 .Conversation_no as $id | .Turn_no as $turn
 | {speaker: "user", text: .Question, at: 0}, {speaker: "agent", text: .Answer, at: 1}

@@ -6,10 +6,12 @@ use jaq_json::Val;
 
 use crate::Turn;
 use crate::calls;
-use crate::message::{Item, Message, Options};
+use crate::chains::{branch, with_conversations};
+use crate::known::InMemory;
+use crate::message::{Call, Item, Message, Options};
 
 /// Number of messages that became no turn, by the reason.
-type LeftOut = BTreeMap<&'static str, u64>;
+pub(crate) type LeftOut = BTreeMap<&'static str, u64>;
 
 /// Makes turns of what a mapping gave, in the order of its records.
 pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
@@ -21,7 +23,8 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
         }
     }
     let mut left_out = LeftOut::new();
-    messages.extend(calls::messages(model_calls));
+    number_calls(&mut model_calls);
+    messages.extend(calls::messages(model_calls, &mut InMemory::default()));
     let messages = with_conversations(joined(versions(messages, &mut left_out)));
     // Conversations in the order in which they came.
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -45,7 +48,12 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
         }
         messages.sort_by(|a, b| a.order.cmp(&b.order));
         if options.branch {
-            messages = branch(messages, &mut left_out);
+            let before = messages.len();
+            messages = branch(messages);
+            let left = (before - messages.len()) as u64;
+            if left > 0 {
+                *left_out.entry("another branch").or_default() += left;
+            }
         }
         for (part, messages) in (1..).zip(sessions(messages)) {
             let name = if part == 1 { name.clone() } else { format!("{name}#{part}") };
@@ -56,13 +64,20 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     (turns, left_out)
 }
 
-fn is_agent(message: &Message) -> bool {
+/// Calls without an id have a number.
+fn number_calls(calls: &mut [Call]) {
+    for (number, call) in (1..).zip(calls) {
+        call.at = number;
+    }
+}
+
+pub(crate) fn is_agent(message: &Message) -> bool {
     message.speaker.as_deref() == Some("agent")
 }
 
 /// Of the versions of a message the one that counts: of the lowest rank, the highest version, or the last one. It has the
 /// place and the time of the first one. Messages that are removed are left out.
-fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<Message> = Vec::new();
     let mut removed: HashSet<String> = HashSet::new();
@@ -84,6 +99,7 @@ fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
         *left_out.entry("another version").or_default() += 1;
         let is_better = (message.rank, &first.version) <= (first.rank, &message.version)
             && (message.rank < first.rank || message.version >= first.version);
+        let at = first.at;
         let (time, order) = (first.time.or(message.time), first.order.clone().or_else(|| message.order.clone()));
         let to_agent = first.to_agent || message.to_agent;
         let conversation = first.conversation.clone().or_else(|| message.conversation.clone());
@@ -91,8 +107,8 @@ fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
         if is_better {
             *first = message;
         }
-        (first.time, first.order, first.to_agent, first.conversation, first.parent) =
-            (time, order, to_agent, conversation, parent);
+        (first.time, first.order, first.to_agent, first.conversation, first.parent, first.at) =
+            (time, order, to_agent, conversation, parent, at);
     }
     *left_out.entry("deleted").or_default() += removed.iter().filter(|id| places.contains_key(*id)).count() as u64;
     kept.retain(|message| message.id.as_ref().is_none_or(|id| !removed.contains(id)));
@@ -104,7 +120,7 @@ fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
 type Shared = (Option<String>, Option<f64>, Option<Val>);
 
 /// Gives messages that share a key what one of them has: conversation, time and order.
-fn joined(mut messages: Vec<Message>) -> Vec<Message> {
+pub(crate) fn joined(mut messages: Vec<Message>) -> Vec<Message> {
     let mut shared: HashMap<String, Shared> = HashMap::new();
     for message in &messages {
         let Some(key) = &message.join else { continue };
@@ -121,59 +137,6 @@ fn joined(mut messages: Vec<Message>) -> Vec<Message> {
         }
     }
     messages
-}
-
-/// Gives messages without a conversation that of their parents, or the id of the first message of their chain.
-fn with_conversations(mut messages: Vec<Message>) -> Vec<Message> {
-    let by_id: HashMap<String, usize> =
-        messages.iter().enumerate().filter_map(|(at, message)| Some((message.id.clone()?, at))).collect();
-    for at in 0..messages.len() {
-        if messages[at].conversation.is_some() {
-            continue;
-        }
-        let (mut seen, mut current) = (HashSet::new(), at);
-        let found = loop {
-            if let Some(conversation) = &messages[current].conversation {
-                break Some(conversation.clone());
-            }
-            match messages[current].parent.as_ref() {
-                Some(parent) => match by_id.get(parent).filter(|next| seen.insert(**next)) {
-                    Some(next) => current = *next,
-                    // It was said before what is known.
-                    None => break Some(parent.clone()),
-                },
-                None => break messages[current].id.clone(),
-            }
-        };
-        messages[at].conversation = found;
-    }
-    messages
-}
-
-/// Of each tree of messages the branch that has the latest one. Messages are in their order.
-fn branch(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
-    let by_id: HashMap<&str, usize> =
-        messages.iter().enumerate().filter_map(|(at, message)| Some((message.id.as_deref()?, at))).collect();
-    let parent = |at: usize| messages[at].parent.as_deref().and_then(|parent| by_id.get(parent).copied());
-    let path = |at: usize| {
-        let mut path = vec![at];
-        while let Some(next) = path.last().and_then(|last| parent(*last)).filter(|next| !path.contains(next)) {
-            path.push(next);
-        }
-        path
-    };
-    let mut kept: HashSet<usize> = HashSet::new();
-    let mut seen: HashSet<usize> = HashSet::new();
-    for at in (0..messages.len()).rev() {
-        let path = path(at);
-        if path.last().is_some_and(|first| seen.insert(*first)) {
-            kept.extend(path);
-        }
-    }
-    if kept.len() < messages.len() {
-        *left_out.entry("another branch").or_default() += (messages.len() - kept.len()) as u64;
-    }
-    messages.iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, message)| message.clone()).collect()
 }
 
 /// The messages between marks at which another conversation starts.
@@ -195,14 +158,17 @@ fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
 }
 
 /// The messages without those that are taken back.
-fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
-    let mut kept: Vec<Message> = Vec::new();
+pub(crate) fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+    let (mut kept, mut questions): (Vec<Message>, Vec<usize>) = Default::default();
     for message in messages {
         if !message.rewind {
+            if message.speaker.as_deref() == Some("user") {
+                questions.push(kept.len());
+            }
             kept.push(message);
             continue;
         }
-        if let Some(at) = kept.iter().rposition(|before| before.speaker.as_deref() == Some("user")) {
+        if let Some(at) = questions.pop() {
             *left_out.entry("taken back").or_default() += (kept.len() - at) as u64;
             kept.truncate(at);
         }
@@ -211,7 +177,7 @@ fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
 }
 
 /// The messages; neighbours with one key are one.
-fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
+pub(crate) fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
     let mut kept: Vec<Message> = Vec::new();
     for message in messages {
         match kept.last_mut().filter(|last| message.merge.is_some() && last.merge == message.merge) {
@@ -228,25 +194,29 @@ fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
 /// Numbers the turns of a conversation.
 fn number(name: &str, messages: Vec<Message>, turns: &mut Vec<Turn>, left_out: &mut LeftOut) {
     let mut last = 0;
-    for message in messages {
-        let speaker = match message.speaker.as_deref() {
-            Some("user") => "user",
-            Some("agent") => "agent",
-            _ => {
-                *left_out.entry("neither user nor agent").or_default() += 1;
-                continue;
-            }
-        };
-        let Some(text) = message.text.filter(|text| !text.trim().is_empty()) else {
-            *left_out.entry("without text").or_default() += 1;
-            continue;
-        };
-        let turn = match (message.turn, speaker) {
-            (Some(turn), _) => turn,
-            (None, "user") => last + 1,
-            (None, _) => last.max(1),
-        };
-        last = last.max(turn);
-        turns.push(Turn { conversation_id: name.to_owned(), turn, speaker, text, timestamp: message.time });
-    }
+    turns.extend(messages.into_iter().filter_map(|message| turn_of(name, message, &mut last, left_out)));
+}
+
+/// The turn that a message is, if it is one. `last` is the number of the last question.
+pub(crate) fn turn_of(name: &str, message: Message, last: &mut u32, left_out: &mut LeftOut) -> Option<Turn> {
+    let speaker = match message.speaker.as_deref() {
+        Some("user") => "user",
+        Some("agent") => "agent",
+        _ => {
+            *left_out.entry("neither user nor agent").or_default() += 1;
+            return None;
+        }
+    };
+    let Some(text) = message.text.filter(|text| !text.trim().is_empty()) else {
+        *left_out.entry("without text").or_default() += 1;
+        return None;
+    };
+    let turn = match (message.turn, speaker) {
+        (Some(turn), _) => turn,
+        (None, "user") => *last + 1,
+        (None, _) => (*last).max(1),
+    };
+    *last = turn.max(*last);
+    let fields = message.fields.map(|fields| *fields).unwrap_or_default();
+    Some(Turn { conversation_id: name.to_owned(), turn, speaker, text, timestamp: message.time, fields })
 }

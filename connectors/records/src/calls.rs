@@ -1,53 +1,89 @@
 //! Calls of a model, which repeat what was said before: the messages that are new.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
+use crate::known::{self, Continued, History, Memory};
 use crate::message::{Call, Message};
 
-/// What is known of a conversation.
-#[derive(Default)]
-struct Known {
-    /// Speaker and text of its messages.
-    said: Vec<(String, String)>,
-}
+/// Number of messages of a conversation whose end is compared with the beginning of a call.
+const COMPARED: usize = 512;
 
-/// The messages of calls, in the order of their conversations.
-pub(crate) fn messages(calls: Vec<Call>) -> Vec<Message> {
+/// The messages of calls, in the order of the calls. What is known of conversations is in `memory`; `number` counts calls.
+pub(crate) fn messages(calls: Vec<Call>, memory: &mut dyn Memory) -> Vec<Message> {
     let mut calls = joined(calls);
     calls.sort_by(|a, b| a.order.cmp(&b.order));
-    let mut known: BTreeMap<String, Known> = BTreeMap::new();
     let mut all = Vec::new();
-    for (number, call) in calls.into_iter().enumerate() {
-        let Call { conversation, guess, time, messages, answer, .. } = call;
-        let messages: Vec<Message> = messages.into_iter().filter(is_turn).collect();
-        let said: Vec<(String, String)> = messages.iter().map(key).collect();
-        let name = conversation.unwrap_or_else(|| format!("call {}", number + 1));
-        let name = match guess && !known.contains_key(&name) {
-            true => continued(&known, &said).unwrap_or(name),
-            false => name,
-        };
-        let of = known.entry(name.clone()).or_default();
-        let overlap =
-            (0..=of.said.len().min(said.len())).rev().find(|count| of.said[of.said.len() - count..] == said[..*count]);
-        let overlap = overlap.unwrap_or(0);
-        let mut add = |message: Message, at: Option<f64>, of: &mut Known| {
-            of.said.push(key(&message));
-            let time = message.time.or(at);
-            all.push(Message { conversation: Some(name.clone()), time, ..message });
-        };
-        for message in messages.into_iter().skip(overlap) {
-            add(message, time, of);
-        }
-        if let Some(answer) = answer.filter(is_turn) {
-            add(answer, None, of);
-        }
+    for call in calls {
+        add(call, memory, &mut all);
     }
     all
 }
 
+fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) {
+    let Call { at, id, conversation, guess, time, messages, answer, .. } = call;
+    let messages: Vec<Message> = messages.into_iter().filter(is_turn).collect();
+    let said: Vec<[u8; 32]> = messages.iter().map(hash).collect();
+    // The hash of each beginning.
+    let mut beginnings = vec![String::new()];
+    for one in &said {
+        let next = going_on(&beginnings[beginnings.len() - 1], one);
+        beginnings.push(next);
+    }
+    let name = conversation.unwrap_or_else(|| id.map_or_else(|| format!("call {at}"), |id| format!("call {id}")));
+    let mut history = known::get::<History>(memory, &name);
+    let name = match guess && history.is_none() {
+        true => {
+            // Of several, the one that has said most. A question alone may be anybody's.
+            let mut longest = (2..beginnings.len()).rev();
+            let continued = longest.find_map(|count| known::get::<Continued>(memory, &beginnings[count]));
+            continued.map_or(name, |Continued(name)| {
+                history = known::get::<History>(memory, &name);
+                name
+            })
+        }
+        false => name,
+    };
+    let mut history = history.unwrap_or_default();
+    let before = history.all.clone();
+    let is_repeated = history.count <= said.len() && beginnings[history.count] == history.all;
+    let short: Vec<u64> = said.iter().map(short).collect();
+    let overlap = match is_repeated {
+        true => history.count,
+        false => {
+            let most = history.last.len().min(short.len());
+            let ends = |count: &usize| history.last[history.last.len() - count..] == short[..*count];
+            (0..=most).rev().find(ends).unwrap_or(0)
+        }
+    };
+    let mut say = |message: Message, at_time: Option<f64>| {
+        let one = hash(&message);
+        history.all = going_on(&history.all, &one);
+        history.last.push(self::short(&one));
+        history.count += 1;
+        let time = message.time.or(at_time);
+        all.push(Message { conversation: Some(name.clone()), time, at, to_agent: true, ..message });
+    };
+    for message in messages.into_iter().skip(overlap) {
+        say(message, time);
+    }
+    if let Some(answer) = answer.filter(is_turn) {
+        say(answer, None);
+    }
+    if history.last.len() > 2 * COMPARED {
+        history.last.drain(..history.last.len() - COMPARED);
+    }
+    if known::get::<Continued>(memory, &before).is_some_and(|Continued(of)| of == name) {
+        known::remove::<Continued>(memory, &before);
+    }
+    if history.count > 1 {
+        known::set(memory, &history.all, &Continued(name.clone()));
+    }
+    known::set(memory, &name, &history);
+}
+
 /// The same calls; what has one id is one call, whose parts come from several records.
-fn joined(calls: Vec<Call>) -> Vec<Call> {
-    let mut by_id: BTreeMap<String, usize> = BTreeMap::new();
+pub(crate) fn joined(calls: Vec<Call>) -> Vec<Call> {
+    let mut by_id: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<Call> = Vec::new();
     for call in calls {
         let place = call.id.clone().and_then(|id| match by_id.get(&id) {
@@ -79,17 +115,23 @@ fn is_turn(message: &Message) -> bool {
     speaks && message.text.as_ref().is_some_and(|text| !text.trim().is_empty())
 }
 
-fn key(message: &Message) -> (String, String) {
-    let text = message.text.as_deref().unwrap_or_default().trim().to_owned();
-    (message.speaker.clone().unwrap_or_default(), text)
+/// The hash of what is said, and by whom.
+fn hash(message: &Message) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(message.speaker.as_deref().unwrap_or_default().as_bytes());
+    hasher.update(&[0]);
+    hasher.update(message.text.as_deref().unwrap_or_default().trim().as_bytes());
+    *hasher.finalize().as_bytes()
 }
 
-/// The conversation that these messages begin with and go on: of several, the one with most messages.
-fn continued(known: &BTreeMap<String, Known>, said: &[(String, String)]) -> Option<String> {
-    let begins = known.iter().filter(|(_, of)| {
-        // A question alone may be anybody's.
-        of.said.len() > 1 && of.said.len() < said.len() && said.starts_with(&of.said)
-            || !of.said.is_empty() && of.said.len() == said.len() && said == of.said && said.len() > 1
-    });
-    begins.max_by_key(|(_, of)| of.said.len()).map(|(name, _)| name.clone())
+fn short(hash: &[u8; 32]) -> u64 {
+    hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// The hash of a history that goes on with a message.
+fn going_on(before: &str, message: &[u8; 32]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(before.as_bytes());
+    hasher.update(message);
+    hasher.finalize().to_hex()[..32].to_owned()
 }

@@ -14,15 +14,6 @@ def parts_text:
     | join("\n")
   else "" end;
 
-# user or agent, from what logs call them; anything else stays as it is.
-def role:
-  if type != "string" then null
-  else (ascii_downcase | trim) as $name
-    | if $name | IN("user", "human", "customer", "visitor", "client", "prompter", "end_user") then "user"
-      elif $name | IN("assistant", "agent", "ai", "bot", "gpt", "model") then "agent"
-      else $name end
-  end;
-
 # The messages of a list as chat models take them.
 def chat_messages: [.[] | objects | {speaker: (.role | role), text: (.content | parts_text)}];
 

@@ -1,12 +1,13 @@
 //! What programs can do beside jq: texts of parts, texts of markup, times.
 
+use jaq_core::Error;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, v};
-use jaq_core::{Error, RunPtr};
 use jaq_json::Val;
 use scraper::{Html, Node};
 
-use crate::message::text_of;
+use crate::jq::{self, Own, Value};
+use crate::message::{short, text_of};
 use crate::times;
 
 /// Definitions in jq that every mapping has.
@@ -29,41 +30,67 @@ pub(crate) fn is_known(name: &str) -> bool {
     !REFUSED.iter().any(|(refused, _)| *refused == name)
 }
 
-type Native = (&'static str, Box<[jaq_core::Bind]>, RunPtr<JustLut<Val>>);
-
 /// Our own filters.
-pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Val>>> {
-    let all: [Native; 4] = [
-        ("html_text", v(0), |cv| bome(text("html_text", &cv.1).map(|text| Val::from(html_text(&text))))),
-        ("mail_text", v(0), |cv| bome(text("mail_text", &cv.1).map(|text| Val::from(mail_text(&text))))),
+pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
+    let all: [Own; 5] = [
+        ("role", v(0), |cv| bome(Ok(role(cv.1)))),
+        ("html_text", v(0), |cv| bome(text("html_text", &cv.1).map(|text| Value::from(metered_html(&text))))),
+        ("mail_text", v(0), |cv| bome(text("mail_text", &cv.1).map(|text| Value::from(mail_text(&text))))),
         ("seconds", v(0), |cv| {
-            let found = match &cv.1 {
-                Val::Null => Ok(Val::Null),
-                value => times::seconds(value).map(Val::from).ok_or_else(|| told(format!("{value} is no time"))),
-            };
-            bome(found)
+            bome(match &cv.1.val {
+                Val::Null => Ok(cv.1),
+                value => match times::seconds(value) {
+                    Some(seconds) => Ok(Value::from(seconds)),
+                    None => Err(told(format!("{} is no time", short(value)))),
+                },
+            })
         }),
         ("seconds", v(1), |mut cv| {
             let form = cv.0.pop_var();
             let found = text("seconds", &cv.1).and_then(|time| {
                 let form = text("seconds", &form)?;
-                times::of_form(&time, &form).map(Val::from).map_err(told)
+                times::of_form(&time, &form).map(Value::from).map_err(told)
             });
             bome(found)
         }),
     ];
-    let refused = |(name, arguments): &(&'static str, usize)| -> Native {
+    let refused = |(name, arguments): &(&'static str, usize)| -> Own {
         (name, v(*arguments), |_| bome(Err(told("a mapping has no clock, no environment and no output".to_owned()))))
     };
-    all.into_iter().chain(REFUSED.iter().map(refused)).map(run::<JustLut<Val>>)
+    all.into_iter().chain(REFUSED.iter().map(refused)).map(run::<JustLut<Value>>)
 }
 
-fn told(reason: String) -> Error<Val> {
-    Error::new(Val::from(reason))
+/// What logs call a user and an agent.
+const USERS: &[&str] = &["user", "human", "customer", "visitor", "client", "prompter", "end_user"];
+const AGENTS: &[&str] = &["assistant", "agent", "ai", "bot", "gpt", "model"];
+
+/// `user` or `agent`, from what logs call them; any other text stays as it is, and anything else is null.
+fn role(value: Value) -> Value {
+    let Some(name) = text_of(&value.val) else { return Value::of(Val::Null, 0) };
+    let name = name.trim().to_lowercase();
+    let is_one = |of: &[&str]| of.contains(&&*name);
+    if is_one(USERS) {
+        Value::from("user".to_owned())
+    } else if is_one(AGENTS) {
+        Value::from("agent".to_owned())
+    } else {
+        Value::from(name)
+    }
 }
 
-fn text(name: &str, value: &Val) -> Result<String, Error<Val>> {
-    text_of(value).ok_or_else(|| told(format!("`{name}` needs a text, and gets {value}")))
+fn told(reason: String) -> Error<Value> {
+    Error::new(Value::from(reason))
+}
+
+fn text(name: &str, value: &Value) -> Result<String, Error<Value>> {
+    text_of(&value.val).ok_or_else(|| told(format!("`{name}` needs a text, and gets {}", short(&value.val))))
+}
+
+/// The text of HTML. A tag may look at all that are open.
+fn metered_html(html: &str) -> String {
+    let tags = html.bytes().filter(|byte| *byte == b'<').count() as u64;
+    jq::steps(tags.saturating_mul(tags) / 50 + html.len() as u64 / 16);
+    html_text(html)
 }
 
 /// Elements that begin on a line of their own.

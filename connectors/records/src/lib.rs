@@ -9,11 +9,15 @@
 
 mod assemble;
 mod calls;
+mod chains;
 pub mod decode;
 mod functions;
+mod jq;
+mod known;
 mod mapping;
 mod message;
 pub mod presets;
+mod stream;
 mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +27,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::assemble::assemble;
-pub use self::decode::{DecodeError, Record, Source};
-pub use self::mapping::{Mapping, ProgramError};
-pub use self::message::{Item, Message, Options};
+pub use self::decode::{DecodeError, Odd, Record, Source};
+pub use self::jq::ProgramError;
+pub use self::known::{InMemory, Memory};
+pub use self::mapping::Mapping;
+pub use self::message::{Call, Item, Message, Options};
+pub use self::stream::{Held, Released, Stream};
 
 /// A turn as turnflow reads it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,6 +48,9 @@ pub struct Turn {
     /// When, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<f64>,
+    /// Further fields.
+    #[serde(flatten)]
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 /// What a mapping makes of files.
@@ -56,6 +66,8 @@ pub struct Mapped {
     pub left_out: BTreeMap<&'static str, u64>,
     /// Records that could not be read or mapped, with the reason.
     pub refused: Vec<(Source, String)>,
+    /// What was odd about records that were read all the same.
+    pub odd: Odd,
 }
 
 /// Why files cannot be mapped at all.
@@ -103,7 +115,8 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
                 Err(reason) => mapped.refused.push((source, reason)),
             }
         };
-        decode::read(&path, mapping.options(), columns, &mut each).map_err(|source| MapError::Io { path, source })?;
+        let read = decode::read(&path, mapping.options(), columns, &mut each);
+        mapped.odd.add(read.map_err(|source| MapError::Io { path, source })?);
     }
     (mapped.turns, mapped.left_out) = assemble(items, mapping.options());
     Ok(mapped)

@@ -1,7 +1,8 @@
 //! What a mapping makes of a record: messages, or calls of a model that repeat what was said before.
 
 use jaq_json::{Num, Val};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
 use crate::times::seconds;
 
@@ -24,10 +25,12 @@ pub struct Options {
     pub with_agent: bool,
     /// Text between messages that are joined.
     pub glue: Option<String>,
+    /// While the log is followed: how long a message waits for others that belong before it, or change it, in seconds.
+    pub settle_s: f64,
 }
 
 /// What a mapping gives.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Item {
     /// A message, or something about messages.
     Message(Box<Message>),
@@ -36,7 +39,8 @@ pub enum Item {
 }
 
 /// A message. All fields may be missing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Message {
     /// Identifies it: a message that comes again with its id is a newer version.
     pub id: Option<String>,
@@ -51,12 +55,14 @@ pub struct Message {
     /// When, in seconds since 1970.
     pub time: Option<f64>,
     /// Its place in the conversation; by default that of its record.
+    #[serde(with = "value", skip_serializing_if = "Option::is_none")]
     pub order: Option<Val>,
     /// The number of its turn, if the form has one.
     pub turn: Option<u32>,
     /// Of messages with one id, those of the lowest rank count.
     pub rank: i64,
     /// Of messages with one id and rank, the highest version counts; by default, the last one that came.
+    #[serde(with = "value", skip_serializing_if = "Option::is_none")]
     pub version: Option<Val>,
     /// Messages with one key share conversation, time and order.
     pub join: Option<String>,
@@ -70,10 +76,16 @@ pub struct Message {
     pub merge: Option<String>,
     /// It is said to the agent.
     pub to_agent: bool,
+    /// Further fields of the turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fields: Option<Box<Map<String, Json>>>,
+    /// Counts what has come.
+    pub at: u64,
 }
 
 /// A call of a model: the messages that it was sent, and its answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Call {
     /// A call that comes again with its id is the same.
     pub id: Option<String>,
@@ -82,6 +94,7 @@ pub struct Call {
     /// Whether the conversation is found by its messages if it is not known.
     pub guess: bool,
     /// Its place among the calls.
+    #[serde(with = "value", skip_serializing_if = "Option::is_none")]
     pub order: Option<Val>,
     /// When it began: the time of its question.
     pub time: Option<f64>,
@@ -89,6 +102,25 @@ pub struct Call {
     pub messages: Vec<Message>,
     /// The answer.
     pub answer: Option<Message>,
+    /// Counts what has come.
+    pub at: u64,
+}
+
+/// A value as JSON in a text: it keeps all digits of a number.
+mod value {
+    use jaq_json::Val;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::decode::{Odd, json};
+
+    pub fn serialize<S: Serializer>(value: &Option<Val>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(ToString::to_string).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Val>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        Ok(text.and_then(|text| json(text.as_bytes(), &mut Odd::default()).ok()))
+    }
 }
 
 impl Item {
@@ -138,6 +170,10 @@ impl Message {
                 "rewind" => message.rewind = flag(&name, &value)?,
                 "starts" => message.starts = flag(&name, &value)?,
                 "to_agent" => message.to_agent = flag(&name, &value)?,
+                "fields" => {
+                    let fields = serde_json::from_str(&value.to_string()).ok();
+                    message.fields = Some(fields.ok_or_else(|| wrong(&name, "an object", &value))?);
+                }
                 other => return Err(format!("the mapping gives a field `{other}`, which no message has")),
             }
         }
@@ -176,11 +212,20 @@ fn wrong(name: &str, kind: &str, value: &Val) -> String {
 }
 
 /// A value in a message, not at length.
-fn short(value: &Val) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
+pub(crate) fn short(value: &Val) -> String {
+    /// Takes the beginning of a text.
+    struct Beginning(String);
+    impl std::fmt::Write for Beginning {
+        fn write_str(&mut self, part: &str) -> std::fmt::Result {
+            self.0.extend(part.chars().take(61));
+            if self.0.len() > 300 { Err(std::fmt::Error) } else { Ok(()) }
+        }
+    }
+    let mut text = Beginning(String::new());
+    let _ = std::fmt::write(&mut text, format_args!("{value}"));
+    match text.0.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text.0[..at]),
+        None => text.0,
     }
 }
 

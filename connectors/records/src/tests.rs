@@ -20,6 +20,9 @@ fn logs_of_other_programs_become_turns() {
     // Tables of columns are read by another crate.
     for (name, code) in presets::PRESETS.iter().filter(|(name, _)| *name != "wildchat-parquet") {
         let folder = logs.join(name);
+        if !folder.is_dir() {
+            continue;
+        }
         let input = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
         let input = input.filter(|path| path.file_stem().is_some_and(|stem| stem == "input")).collect::<Vec<_>>();
         let mapped = map_files(&Mapping::of(code).unwrap(), &input, None).unwrap();
@@ -96,6 +99,64 @@ fn chains_of_replies_are_conversations_and_the_latest_branch_counts() {
     assert!(branch.contains(&"gone 1 user Whose parent is not there.".to_owned()), "{branch:?}");
     let circle = "{\"id\": \"a\", \"to\": \"b\", \"s\": \"user\", \"t\": \"x\"}\n{\"id\": \"b\", \"to\": \"a\", \"s\": \"user\", \"t\": \"y\"}\n";
     assert_eq!(turns(&format!("#: {{\"branch\": true}}\n{code}"), circle).len(), 2);
+}
+
+#[test]
+fn odd_values_and_broken_text_are_read_and_counted() {
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("log.jsonl");
+    let lines: [&[u8]; 5] = [
+        br#"{"t": "One \ud83d?"}"#,
+        br#"{"t": "Two?", "n": NaN}"#,
+        b"{\"t\": \"Caf\xe9?\"}",
+        br#"{"t": "Four?"}"#,
+        b"\0\0",
+    ];
+    std::fs::write(&log, lines.join(&b'\n')).unwrap();
+    let csv = place.path().join("log.csv");
+    std::fs::write(&csv, b"t\nGr\xc3\xbc\xc3\x9fe \xc3\xbc \xe9?\n").unwrap();
+    let mapping = Mapping::of("{conversation: \"c\", speaker: \"user\", text: .t}").unwrap();
+    let mapped = map_files(&mapping, &[log, csv], None).unwrap();
+    assert_eq!(mapped.odd, Odd { replaced: 2, broken: 2 });
+    assert_eq!(mapped.refused.len(), 1, "{:?}", mapped.refused);
+    let texts: Vec<&str> = mapped.turns.iter().map(|turn| &*turn.text).collect();
+    assert_eq!(texts, ["One \u{fffd}?", "Two?", "Caf\u{fffd}?", "Four?", "Grüße ü \u{fffd}?"]);
+}
+
+/// Reason: each message walked its chain anew, and a chain of 30,000 messages did not end within 25 s.
+#[test]
+fn long_chains_in_any_order_and_circles_take_linear_time() {
+    const LONG: usize = 30_000;
+    let line = |at: usize, to: Option<usize>, conversation: Option<&str>| {
+        let speaker = if at.is_multiple_of(2) { "user" } else { "agent" };
+        serde_json::json!({"id": at, "to": to, "s": speaker, "t": format!("{at}."), "c": conversation}).to_string()
+    };
+    let chain: Vec<String> = (0..LONG).map(|at| line(at, at.checked_sub(1), None)).collect();
+    let circle: Vec<String> = (0..LONG).map(|at| line(at, Some((at + 1) % LONG), None)).collect();
+    // The first half of the chain has a conversation, and the rest goes on with it.
+    let across: Vec<String> =
+        (0..LONG).map(|at| line(at, at.checked_sub(1), (at <= LONG / 2).then_some("known"))).collect();
+    let back = |lines: &[String]| lines.iter().rev().cloned().collect::<Vec<_>>();
+    let code = "{id, parent: .to, conversation: .c, speaker: .s, text: .t, order: .id}";
+    let branching = format!("#: {{\"branch\": true}}\n{code}");
+    for (lines, conversation) in [
+        (back(&chain), "0"),
+        (back(&across), "known"),
+        (back(&circle), ""),
+        (chain, "0"),
+        (across, "known"),
+        (circle, ""),
+    ] {
+        for code in [code, &branching] {
+            let found = turns(code, &lines.join("\n"));
+            assert_eq!(found.len(), LONG, "{conversation}");
+            let is_one = |turn: &String| turn.starts_with(&format!("{conversation} "));
+            assert!(conversation.is_empty() || found.iter().all(is_one), "{:?}", &found[..3]);
+        }
+    }
+    let rewinds = ["{\"s\": \"agent\", \"t\": \"x\"}", "{\"rewind\": true}"].map(|line| [line].repeat(LONG).join("\n"));
+    let code = "{conversation: \"c\", speaker: .s, text: .t, rewind}";
+    assert_eq!(turns(code, &rewinds.join("\n")).len(), LONG);
 }
 
 #[test]
@@ -235,7 +296,7 @@ fn tables_mails_transcripts_and_texts_are_records() {
     let sse = read("a.sse", b": hi\n\ndata: {\"a\":1}\n\ndata: {\"a\":\n\ndata: [DONE]\n\n", "{}");
     assert_eq!(sse, [r#"{"events":[{"a":1},["DONE"]],"ended":true}"#.replace(",[\"DONE\"]", "")]);
     let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
-    assert!(read("deep.json", &deep, "{}")[0].contains("nested"));
+    assert!(read("deep.json", &deep, "{}")[0].starts_with("[[["), "what is nested too deeply is left out");
     assert!(
         read("none.sqlite", b"not a database at all, but long enough", r#"{"query": "SELECT 1"}"#)[0]
             .contains("not a database")

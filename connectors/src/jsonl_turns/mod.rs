@@ -51,6 +51,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use self::listed::Listed;
 use self::tail::Tail;
 use crate::jsonl_corpus::directory_of;
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::watch::Watch;
 
 /// How often the file is checked without an event.
@@ -68,6 +69,13 @@ pub struct JsonLinesConfig {
     /// Maximum length of a line, in bytes. A longer line becomes a dead letter. Default: 1 MiB.
     #[serde(default = "max_line_bytes")]
     pub max_line_bytes: usize,
+    /// What makes messages of lines in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default: lines
+    /// are turn records.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
+    /// With `map`: how messages become turns.
+    #[serde(default)]
+    pub conversations: ConversationsConfig,
 }
 
 fn yes() -> bool {
@@ -78,7 +86,12 @@ fn max_line_bytes() -> usize {
 }
 
 impl JsonLinesConfig {
-    /// Builds the source. It accesses no file until it runs.
+    fn map_fields(&self) -> MapFields<'_> {
+        let Self { map, conversations, .. } = self;
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path) }
+    }
+
+    /// Builds the source without its mapping. It accesses no file until it runs.
     pub fn source(&self, base: &Path) -> JsonLines {
         let path = base.join(&self.path.path);
         let listed = Listed::new(&path);
@@ -101,18 +114,20 @@ impl TurnSourceConfig for JsonLinesConfig {
             check.exists("path", &FilePath::from(directory));
         }
         check.range("max_line_bytes", self.max_line_bytes, 1, usize::MAX);
+        self.map_fields().validate(check);
     }
 
     fn explain(&self) -> String {
-        format!("path: {:?}, follow: {}", self.path.written, self.follow)
+        let map = self.map_fields().explain();
+        format!("path: {:?}, follow: {}{map}", self.path.written, self.follow)
     }
 
     fn file(&self) -> Option<&Path> {
         Some(&self.path.path)
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
-        built(Ok(Box::new(self.source(Path::new("")))))
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        mapped(&self.map_fields(), context, built(Ok(Box::new(self.source(Path::new(""))))))
     }
 }
 
@@ -134,6 +149,7 @@ impl JsonLines {
 
 impl TurnSource for JsonLines {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let output = output.hinting(fitting);
         let mut tail = Tail::new(&self, &output, mode);
         if !tail.follows() {
             tail.read_to_the_end()?;

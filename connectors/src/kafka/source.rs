@@ -47,6 +47,7 @@ use turnflow_engine::spec::from_tree;
 use super::client::{Connection, Consumer};
 use super::reader::{POLL, Reader, Records};
 use super::topic::{Watermarks, is_same};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::secret::Secret;
 
 /// Fields of the turn source `Kafka`.
@@ -73,6 +74,13 @@ pub struct KafkaConfig {
     /// Maximum size of a record's value, in bytes. A larger one becomes a dead letter. Default: 1 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: usize,
+    /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
+    /// records are turn records.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
+    /// With `map`: how messages become turns.
+    #[serde(default)]
+    pub conversations: ConversationsConfig,
 }
 
 fn max_bytes() -> usize {
@@ -120,9 +128,16 @@ impl KafkaConfig {
     }
 }
 
+impl KafkaConfig {
+    fn map_fields(&self) -> MapFields<'_> {
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None }
+    }
+}
+
 impl TurnSourceConfig for KafkaConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.connection().validate(check);
+        self.map_fields().validate(check);
         check.range("max_bytes", self.max_bytes, 1, 64 << 20);
         if self.group.as_ref().is_some_and(|group| group.trim().is_empty()) {
             check.error("wrong-value", "group", "`group` is empty");
@@ -131,15 +146,17 @@ impl TurnSourceConfig for KafkaConfig {
 
     fn explain(&self) -> String {
         let group = self.group.as_ref().map(|group| format!(", group: {group:?}")).unwrap_or_default();
-        format!("{}{group}, start: {:?}, max_bytes: {}", self.connection().explain(), self.start, self.max_bytes)
+        let map = self.map_fields().explain();
+        format!("{}{group}, start: {:?}, max_bytes: {}{map}", self.connection().explain(), self.start, self.max_bytes)
     }
 
     fn is_divisible(&self) -> bool {
-        true
+        // A conversation's records may be in any partition.
+        self.map.is_none()
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
-        built(Ok(Box::new(self.source(context))))
+        mapped(&self.map_fields(), context, built(Ok(Box::new(self.source(context)))))
     }
 }
 
@@ -152,6 +169,7 @@ pub struct KafkaTurns {
 
 impl TurnSource for KafkaTurns {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let output = output.hinting(fitting);
         let places = output.resume_partitions().iter().filter_map(|offset| {
             let place = Place { log: offset.log.clone(), generation: offset.generation, next: offset.end };
             Some((offset.partition.parse().ok()?, place))

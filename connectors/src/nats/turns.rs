@@ -35,6 +35,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::reader::{First, Found, Opened, Read, Reader, open};
 use super::{Connection, NatsAuth, check_name, check_url, shown};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::remote::{Retry, may_pass, passing, wait};
 
 /// Maximum size of a message, in bytes.
@@ -58,6 +59,13 @@ pub struct NatsConfig {
     /// Name of the durable consumer, for a stream with the policy `workqueue`. Default: `turnflow`.
     #[serde(default = "consumer")]
     pub consumer: String,
+    /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
+    /// records are turn records.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
+    /// With `map`: how messages become turns.
+    #[serde(default)]
+    pub conversations: ConversationsConfig,
 }
 
 fn consumer() -> String {
@@ -71,20 +79,28 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<NatsConfig>(tree, sources)?)),
 };
 
+impl NatsConfig {
+    fn map_fields(&self) -> MapFields<'_> {
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None }
+    }
+}
+
 impl TurnSourceConfig for NatsConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check_url(check, &self.url);
+        self.map_fields().validate(check);
         check_name(check, "stream", &self.stream);
         check_name(check, "consumer", &self.consumer);
     }
 
     fn explain(&self) -> String {
         let subject = self.subject.as_ref().map(|subject| format!(", subject: {subject:?}")).unwrap_or_default();
-        format!("url: {:?}, stream: {:?}{subject}, {}", shown(&self.url), self.stream, self.auth.shown())
+        let map = self.map_fields().explain();
+        format!("url: {:?}, stream: {:?}{subject}, {}{map}", shown(&self.url), self.stream, self.auth.shown())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
-        built(Ok(Box::new(self.source(context))))
+        mapped(&self.map_fields(), context, built(Ok(Box::new(self.source(context)))))
     }
 }
 
@@ -103,6 +119,7 @@ pub struct NatsTurns {
 
 impl TurnSource for NatsTurns {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let output = output.hinting(fitting);
         let server = format!("stream `{}` of {}", self.config.stream, shown(&self.config.url));
         let retry = Retry::new(server, mode, &self.context);
         let at = output.resume().cloned();

@@ -36,6 +36,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::stream::{Info, Mark, Standing, entry_at, hash_of};
 use super::{Server, check_url, failed, shown};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
 
@@ -67,6 +68,13 @@ pub struct RedisConfig {
     /// Whether to remove entries when a checkpoint covers their answers. Default: false.
     #[serde(default)]
     pub trim: bool,
+    /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
+    /// records are turn records.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
+    /// With `map`: how messages become turns.
+    #[serde(default)]
+    pub conversations: ConversationsConfig,
 }
 
 /// Entry in the connector table.
@@ -76,20 +84,28 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<RedisConfig>(tree, sources)?)),
 };
 
+impl RedisConfig {
+    fn map_fields(&self) -> MapFields<'_> {
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None }
+    }
+}
+
 impl TurnSourceConfig for RedisConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check_url(check, &self.url);
+        self.map_fields().validate(check);
         if self.stream.is_empty() {
             check.error("wrong-value", "stream", "`stream` is empty".to_owned());
         }
     }
 
     fn explain(&self) -> String {
-        format!("url: {:?}, stream: {:?}, trim: {}", shown(&self.url), self.stream, self.trim)
+        let map = self.map_fields().explain();
+        format!("url: {:?}, stream: {:?}, trim: {}{map}", shown(&self.url), self.stream, self.trim)
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
-        built(Ok(Box::new(self.source(context))))
+        mapped(&self.map_fields(), context, built(Ok(Box::new(self.source(context)))))
     }
 }
 
@@ -124,6 +140,7 @@ pub(super) fn id_of(offset: u64) -> String {
 
 impl TurnSource for RedisTurns {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let output = output.hinting(fitting);
         let server = format!("stream `{}` of {}", self.config.stream, shown(&self.config.url));
         let mut retry = Retry::new(server, mode, &self.context);
         let at = output.resume().cloned();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::language::SamplingFields;
-use crate::spec::{Diagnostic, FilePath, Tree};
+use crate::spec::{Diagnostic, FilePath, Kind, Sources, Span, Tree};
 
 /// Collects the errors of one configuration, and the texts that it reads from files. Errors are
 /// reported at its fields.
@@ -12,6 +12,7 @@ pub struct Check<'a> {
     pub(crate) owner: &'a str,
     pub(crate) diagnostics: &'a mut Vec<Diagnostic>,
     pub(crate) texts: &'a mut Texts,
+    pub(crate) sources: &'a Sources,
 }
 
 /// Hashes and paths of the text files of a pipeline, by the component and the field that name them.
@@ -23,6 +24,22 @@ impl Check<'_> {
         let span = self.tree.get(field).map_or(self.tree.span, |value| value.span);
         let message = format!("{}: {}", self.owner, message.into());
         self.diagnostics.push(Diagnostic::new(code, span, message));
+    }
+
+    /// Reports an error within the text in a field, or in the first value there, as in `field: Name("text")`: at the line
+    /// and the column (from 1, in characters) of the text.
+    pub fn error_within(&mut self, code: &'static str, field: &str, place: (usize, usize), message: impl Into<String>) {
+        let value = self.tree.get(field).unwrap_or(self.tree);
+        let value = match &value.kind {
+            Kind::Tuple(_, values) => values.first().unwrap_or(value),
+            _ => value,
+        };
+        let written = self.sources.get(value.span.source).text.get(value.span.start..value.span.end);
+        let at = written.map_or(0, |written| place_within(written, place));
+        let span = Span { start: value.span.start + at, end: value.span.end.max(value.span.start + at), ..value.span };
+        let end = written.and_then(|written| written[at..].find('\n')).map_or(span.end, |end| span.start + end);
+        let message = format!("{}: {}", self.owner, message.into());
+        self.diagnostics.push(Diagnostic::new(code, Span { end: end.max(span.start), ..span }, message));
     }
 
     /// Reports a value outside of `low..=high`.
@@ -38,7 +55,8 @@ impl Check<'_> {
     /// Checks the configuration in a field; errors are reported at its own fields.
     pub fn within(&mut self, field: &str, check: impl FnOnce(&mut Check<'_>)) {
         let tree = self.tree.get(field).unwrap_or(self.tree);
-        check(&mut Check { tree, owner: self.owner, diagnostics: self.diagnostics, texts: self.texts });
+        let (diagnostics, texts) = (&mut *self.diagnostics, &mut *self.texts);
+        check(&mut Check { tree, owner: self.owner, diagnostics, texts, sources: self.sources });
     }
 
     /// Reports invalid sampling settings.
@@ -83,5 +101,51 @@ impl Check<'_> {
         }
         diagnostic.missing = Some(path.path.clone());
         self.diagnostics.push(diagnostic);
+    }
+}
+
+/// The byte of a text as RON writes it, in quotes, at which this line and column of its value are.
+fn place_within(written: &str, (line, column): (usize, usize)) -> usize {
+    let is_raw = written.starts_with('r');
+    let Some(quote) = written.find('"') else { return 0 };
+    let (mut at, mut now) = (quote + 1, (1, 1));
+    while now < (line, column) {
+        let rest = &written[at..];
+        let Some(first) = rest.chars().next() else { break };
+        let mut value = first;
+        let length = match (first, is_raw) {
+            ('"', false) => break,
+            ('\\', false) => {
+                let escaped = rest[1..].chars().next().unwrap_or('\\');
+                value = if escaped == 'n' { '\n' } else { ' ' };
+                match escaped {
+                    'x' => 4,
+                    'u' => rest.find('}').map_or(2, |end| end + 1),
+                    other => 1 + other.len_utf8(),
+                }
+            }
+            _ => first.len_utf8(),
+        };
+        at = (at + length).min(written.len());
+        now = if value == '\n' { (now.0 + 1, 1) } else { (now.0, now.1 + 1) };
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place_within;
+
+    #[test]
+    fn places_within_texts_are_found() {
+        for (written, place, expected) in [
+            ("\"abc\"", (1, 2), "bc\""),
+            ("r#\"abc\n  d\"#", (2, 3), "d\"#"),
+            ("\"a\\n  d\"", (2, 3), "d\""),
+            ("\"\\\"\\u{e9}é\\x41d\"", (1, 5), "d\""),
+            ("\"ab\"", (9, 9), "\""),
+        ] {
+            assert_eq!(&written[place_within(written, place)..], expected, "{written}");
+        }
     }
 }

@@ -35,7 +35,7 @@ impl Acknowledgements {
     }
 
     /// Records that these offsets are safe.
-    pub(crate) fn acknowledge(&self, offsets: &Offsets) {
+    pub fn acknowledge(&self, offsets: &Offsets) {
         {
             let mut known = self.offsets.lock();
             if *known == *offsets {

@@ -29,7 +29,7 @@ pub use self::sink::{
     AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
 };
 pub use self::turn_queue::{QueueError, TurnQueue};
-pub use self::turns::{Arrived, SourcedTurn, TurnOutput, TurnSource};
+pub use self::turns::{Arrived, Hint, SourcedTurn, TakesRecords, TurnOutput, TurnSource};
 use crate::component::ComponentError;
 use crate::panics::Panicked;
 

@@ -25,6 +25,27 @@ pub struct TurnOutput {
     begins: Option<Arc<dyn Fn(Offsets) + Send + Sync>>,
     /// Number of records with values that JSON cannot hold.
     odd: Arc<AtomicU64>,
+    /// Takes the records in place of the engine.
+    taker: Option<Arc<dyn TakesRecords>>,
+    /// What to do about a record that is no turn.
+    hint: Option<Hint>,
+}
+
+/// Says what to do about a record that is no turn, if it knows.
+pub type Hint = fn(&[u8]) -> Option<String>;
+
+/// Takes the records of a source in place of the engine, to make turns of them.
+pub trait TakesRecords: Send + Sync {
+    /// A record with its place. May block.
+    ///
+    /// # Errors
+    ///
+    /// The engine is stopping.
+    fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<(), Stopped>;
+    /// Where the source begins (see [`TurnOutput::begins`]).
+    fn begins(&self, places: Offsets);
+    /// All records that existed at the start were given (see [`TurnOutput::caught_up`]).
+    fn caught_up(&self);
 }
 
 /// A turn in the channel between its source and the worker.
@@ -60,7 +81,38 @@ impl TurnOutput {
     ) -> Self {
         let (resume, acknowledgements) = (Offsets::default(), Acknowledgements::default());
         let (caught_up, odd) = (Arc::default(), Arc::default());
-        Self { sender, wake, dead, name, stop, resume, acknowledgements, caught_up, begins: None, odd }
+        Self {
+            sender,
+            wake,
+            dead,
+            name,
+            stop,
+            resume,
+            acknowledgements,
+            caught_up,
+            begins: None,
+            odd,
+            taker: None,
+            hint: None,
+        }
+    }
+
+    /// The same, for a source whose records go to `taker` first. The source resumes after the offsets that `taker` knows,
+    /// and gets its acknowledgements from it.
+    #[must_use]
+    pub fn through(self, taker: Arc<dyn TakesRecords>, resume: Offsets, acknowledgements: Acknowledgements) -> Self {
+        Self { taker: Some(taker), resume, acknowledgements, ..self }
+    }
+
+    /// Whether records go elsewhere first, in whatever form they have.
+    pub fn is_mapped(&self) -> bool {
+        self.taker.is_some()
+    }
+
+    /// The same; a dead letter for a record that is no turn also says what to do about it.
+    #[must_use]
+    pub fn hinting(self, hint: Hint) -> Self {
+        Self { hint: Some(hint), ..self }
     }
 
     /// The same, for a source that resumes after these offsets.
@@ -96,6 +148,9 @@ impl TurnOutput {
 
     /// The same for a source with partitions. Call it once, with all of them: a later call is not on disk at once.
     pub fn begin_partitions(&self, places: Offsets) {
+        if let Some(taker) = &self.taker {
+            return taker.begins(places);
+        }
         if let Some(begins) = &self.begins {
             begins(places);
         }
@@ -104,6 +159,9 @@ impl TurnOutput {
     /// Signals that all records that existed at the start are sent; may be called repeatedly. Until
     /// then, a restart searches sinks for answers from the same position as this run.
     pub fn caught_up(&self) {
+        if let Some(taker) = &self.taker {
+            return taker.caught_up();
+        }
         if !self.caught_up.swap(true, Ordering::AcqRel) {
             (self.wake)();
         }
@@ -132,6 +190,9 @@ impl TurnOutput {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
+        if let Some(taker) = &self.taker {
+            return taker.record(line, position, place);
+        }
         let parsed = caught(|| TurnRecord::read(line)).map_err(|panic| format!("reading it {panic}"));
         match parsed.and_then(|parsed| parsed.map_err(|error| error.to_string())) {
             Ok((record, changed)) => {
@@ -139,6 +200,8 @@ impl TurnOutput {
                 self.send(SourcedTurn { record, position: position.to_owned(), history: None, place })
             }
             Err(reason) => {
+                let hint = self.hint.and_then(|hint| caught(|| hint(line)).ok().flatten());
+                let reason = hint.map_or_else(|| reason.clone(), |hint| format!("{reason}; {hint}"));
                 self.dead_letter(position, &reason, line);
                 Ok(())
             }
@@ -175,11 +238,13 @@ impl TurnOutput {
 
     /// Writes a dead letter for an unreadable record.
     pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
+        self.dead.refuse(position, reason);
         self.dead.write(&self.name, position, reason, record);
     }
 
     /// Writes a dead letter for a record that is too long to read; `beginning` is its first part.
     pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
+        self.dead.refuse(position, reason);
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 

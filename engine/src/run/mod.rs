@@ -43,6 +43,7 @@ use crate::cluster::{Peers, Shape};
 use crate::component::Models;
 use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
+use crate::dead_letter::Refused;
 use crate::metrics::Metrics;
 use crate::plan::{Plan, PlanFingerprint};
 use crate::publish::{CorpusProgress, Epochs};
@@ -245,6 +246,11 @@ impl Engine {
     /// Number of dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
         self.inner.context.dead.count()
+    }
+
+    /// Records that sources of turns could not read in this process.
+    pub fn refused(&self) -> Refused {
+        self.inner.context.dead.refused()
     }
 
     fn stamp(&self) -> Provenance {

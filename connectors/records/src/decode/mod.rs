@@ -1,6 +1,7 @@
 //! Decoders: records of files.
 
 mod chat_text;
+mod json;
 mod mail;
 mod sqlite;
 mod stream;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use jaq_json::Val;
 
+pub use self::json::Odd;
+pub(crate) use self::json::json;
 use crate::message::Options;
 use crate::{Columns, MapError};
 
@@ -106,6 +109,7 @@ type Found = Result<Record, (Source, DecodeError)>;
 pub(crate) struct Records<'a> {
     path: &'a Path,
     each: &'a mut dyn FnMut(Found),
+    odd: Odd,
 }
 
 impl Records<'_> {
@@ -143,51 +147,57 @@ pub(crate) fn read(
     options: &Options,
     columns: Option<Columns<'_>>,
     each: &mut dyn FnMut(Found),
-) -> io::Result<()> {
-    let mut records = Records { path, each };
+) -> io::Result<Odd> {
+    let mut records = Records { path, each, odd: Odd::default() };
+    by_form(path, options, columns, &mut records)?;
+    Ok(records.odd)
+}
+
+fn by_form(path: &Path, options: &Options, columns: Option<Columns<'_>>, records: &mut Records<'_>) -> io::Result<()> {
     let form = match form_of(path) {
         "text" if options.start.is_some() => "lines",
         form => form,
     };
     match options.decode.as_deref().unwrap_or(form) {
-        "jsonl" => lines(BufReader::new(File::open(path)?), &mut records),
+        "jsonl" => lines(BufReader::new(File::open(path)?), records),
         "columns" => match columns {
-            Some(columns) => lines(BufReader::new(columns(path)?), &mut records),
+            Some(columns) => lines(BufReader::new(columns(path)?), records),
             None => {
                 records.take(1, Err("tables of columns cannot be read here".to_owned()));
                 Ok(())
             }
         },
         "json" => {
-            document(&whole(path)?, &mut records);
+            document(&whole(path)?, records);
             Ok(())
         }
         "csv" => {
-            table::read(&text(path)?, &mut records);
+            table::read(&text(path, &mut records.odd)?, records);
             Ok(())
         }
         "mbox" => {
-            mail::read(&whole(path)?, &mut records);
+            mail::read(&whole(path)?, records);
             Ok(())
         }
         "vtt" => {
-            transcript::read(&text(path)?, &mut records);
+            transcript::read(&text(path, &mut records.odd)?, records);
             Ok(())
         }
         "sse" => {
-            stream::read(&text(path)?, &mut records);
+            stream::read(&text(path, &mut records.odd)?, records);
             Ok(())
         }
         "lines" => {
-            chat_text::read(&text(path)?, options.start.as_deref().unwrap_or_default(), &mut records);
+            chat_text::read(&text(path, &mut records.odd)?, options.start.as_deref().unwrap_or_default(), records);
             Ok(())
         }
         "text" => {
-            records.take(1, Ok(Val::from(text(path)?)));
+            let text = text(path, &mut records.odd)?;
+            records.take(1, Ok(Val::from(text)));
             Ok(())
         }
         "sqlite" => {
-            sqlite::read(path, options.query.as_deref(), &mut records);
+            sqlite::read(path, options.query.as_deref(), records);
             Ok(())
         }
         other => {
@@ -211,9 +221,9 @@ fn lines(mut file: impl BufRead, records: &mut Records<'_>) -> io::Result<()> {
             skip_line(&mut file)?;
             continue;
         }
-        let written = line.strip_prefix(b"\xef\xbb\xbf").filter(|_| number == 1).unwrap_or(&line).trim_ascii();
-        if !written.is_empty() {
-            records.take(number, json(written));
+        if !line.trim_ascii().is_empty() {
+            let value = json(&line, &mut records.odd);
+            records.take(number, value);
         }
     }
     Ok(())
@@ -237,8 +247,7 @@ fn skip_line(file: &mut impl BufRead) -> io::Result<()> {
 
 /// One document; the elements of a list are records.
 fn document(bytes: &[u8], records: &mut Records<'_>) {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    match json(bytes.trim_ascii()) {
+    match json(bytes, &mut records.odd) {
         Ok(Val::Arr(list)) => {
             (1..).zip(list.iter()).for_each(|(number, value)| records.take(number, Ok(value.clone())))
         }
@@ -246,26 +255,13 @@ fn document(bytes: &[u8], records: &mut Records<'_>) {
     }
 }
 
-/// Maximum nesting depth of JSON.
-const DEEPEST: usize = 500;
-
-pub(crate) fn json(bytes: &[u8]) -> Result<Val, String> {
-    let mut depth = 0_usize;
-    let (mut is_text, mut is_escaped) = (false, false);
-    for byte in bytes {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_text => is_escaped = true,
-            b'"' => is_text = !is_text,
-            b'[' | b'{' if !is_text => depth += 1,
-            b']' | b'}' if !is_text => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEEPEST {
-            return Err(format!("the JSON is nested more than {DEEPEST} levels deep"));
-        }
-    }
-    jaq_json::read::parse_single(bytes).map_err(|error| format!("not JSON: {error}"))
+/// Reads a record of JSON.
+///
+/// # Errors
+///
+/// It is no JSON, even without what JSON cannot hold.
+pub fn value(record: &[u8], odd: &mut Odd) -> Result<Val, String> {
+    json(record, odd)
 }
 
 fn whole(path: &Path) -> io::Result<Vec<u8>> {
@@ -282,14 +278,26 @@ fn whole(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file in UTF-8 or UTF-16, or else as Windows writes it in western Europe.
-fn text(path: &Path) -> io::Result<String> {
+/// The text of a file in UTF-8 or UTF-16, or else as Windows writes it in western Europe. A file with some bytes that are
+/// not UTF-8, and more letters that are, is UTF-8.
+fn text(path: &Path, odd: &mut Odd) -> io::Result<String> {
     let bytes = whole(path)?;
     if let Some((encoding, length)) = encoding_rs::Encoding::for_bom(&bytes) {
         return Ok(encoding.decode_without_bom_handling(&bytes[length..]).0.into_owned());
     }
     Ok(match String::from_utf8(bytes) {
         Ok(text) => text,
-        Err(error) => encoding_rs::WINDOWS_1252.decode(error.as_bytes()).0.into_owned(),
+        Err(error) => {
+            let (mut letters, mut broken) = (0, 0);
+            for part in error.as_bytes().utf8_chunks() {
+                letters += part.valid().chars().filter(|letter| !letter.is_ascii()).count();
+                broken += usize::from(!part.invalid().is_empty());
+            }
+            if letters > broken {
+                odd.broken += 1;
+                return Ok(String::from_utf8_lossy(error.as_bytes()).into_owned());
+            }
+            encoding_rs::WINDOWS_1252.decode(error.as_bytes()).0.into_owned()
+        }
     })
 }

@@ -48,6 +48,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use self::table::{Columns, Table};
 use crate::jsonl_corpus::directory_of;
 use crate::lines::Line;
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, mapped};
 use crate::readers::Format;
 use crate::watch::FileStamp;
 
@@ -85,6 +86,13 @@ pub struct ParquetConfig {
     /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter. Default: 1 MiB.
     #[serde(default = "max_row_bytes")]
     pub max_row_bytes: usize,
+    /// What makes messages of rows in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. The columns above
+    /// are not looked at then. Default: rows are turn records.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
+    /// With `map`: how messages become turns.
+    #[serde(default)]
+    pub conversations: ConversationsConfig,
 }
 
 fn conversation_id() -> String {
@@ -132,6 +140,13 @@ impl ParquetConfig {
     }
 }
 
+impl ParquetConfig {
+    fn map_fields(&self) -> MapFields<'_> {
+        let Self { map, conversations, .. } = self;
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path) }
+    }
+}
+
 impl TurnSourceConfig for ParquetConfig {
     fn validate(&self, check: &mut Check<'_>) {
         match self.follow && !self.path.path.exists() {
@@ -148,12 +163,19 @@ impl TurnSourceConfig for ParquetConfig {
             }
         }
         check.range("max_row_bytes", self.max_row_bytes, 1, usize::MAX);
+        self.map_fields().validate(check);
     }
 
     fn explain(&self) -> String {
         format!(
-            "path: {:?}, follow: {}, conversation_id: {:?}, turn: {:?}, speaker: {:?}, text: {:?}",
-            self.path.written, self.follow, self.conversation_id, self.turn, self.speaker, self.text
+            "path: {:?}, follow: {}, conversation_id: {:?}, turn: {:?}, speaker: {:?}, text: {:?}{}",
+            self.path.written,
+            self.follow,
+            self.conversation_id,
+            self.turn,
+            self.speaker,
+            self.text,
+            self.map_fields().explain()
         )
     }
 
@@ -161,8 +183,8 @@ impl TurnSourceConfig for ParquetConfig {
         Some(&self.path.path)
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
-        built(Ok(Box::new(self.source(Path::new("")))))
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        mapped(&self.map_fields(), context, built(Ok(Box::new(self.source(Path::new(""))))))
     }
 }
 
@@ -264,7 +286,9 @@ impl Parquet {
         if from > 0 && known.last.is_none() {
             tracing::info!(file = name, row = from, "resuming after the last answered row");
         }
-        let mut table = Table::open(path, &self.columns, from, self.max_row_bytes).map_err(fault)?;
+        // A mapping reads the columns that it names.
+        let columns = (!output.is_mapped()).then_some(&self.columns);
+        let mut table = Table::open(path, columns, from, self.max_row_bytes).map_err(fault)?;
         loop {
             let broken = |row: u64, error: io::Error| Fault::File {
                 position: format!("{name}:{row}"),
@@ -277,6 +301,7 @@ impl Parquet {
             let position = format!("{name}:{row}");
             let place = SourceOffset { partition: partition.into(), log: log.clone(), generation, end: row, line: row };
             match table.rows.line() {
+                Line::Whole(line) if columns.is_none() => output.line(line, &position, Some(place.clone()))?,
                 Line::Whole(line) => match self.columns.turn(line) {
                     Ok(turn) => output.line(&turn, &position, Some(place.clone()))?,
                     Err(reason) => output.dead_letter(&position, &reason, line),

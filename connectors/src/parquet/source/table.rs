@@ -160,7 +160,7 @@ impl Table {
     /// # Errors
     ///
     /// The file cannot be read, or lacks a column.
-    pub(super) fn open(path: &Path, columns: &Columns, from: u64, limit: usize) -> Result<Self, String> {
+    pub(super) fn open(path: &Path, columns: Option<&Columns>, from: u64, limit: usize) -> Result<Self, String> {
         let open = || -> Result<Lines, ReadError> {
             let file = File::open(path)?;
             match Format::of(path) {
@@ -169,7 +169,7 @@ impl Table {
             }
         };
         let lines = open().map_err(|error| error.to_string())?;
-        columns.check(lines.schema())?;
+        columns.map_or(Ok(()), |columns| columns.check(lines.schema()))?;
         Ok(Self { rows: LineReader::starting_at(lines, limit, 0, from) })
     }
 }

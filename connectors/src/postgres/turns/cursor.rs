@@ -175,7 +175,8 @@ impl Reading<'_> {
             self.output.dead_beginning(&position, &reason, text.as_bytes());
         } else {
             let parsed = odd_json::read::<Map<String, Value>>(text).map_err(|error| error.to_string());
-            match parsed.and_then(|(row, odd)| super::turn_of(row, &odd, &position)) {
+            let mapped = self.output.is_mapped();
+            match parsed.and_then(|(row, odd)| super::record_of(row, &odd, &position, mapped)) {
                 Ok(turn) => {
                     let end = number as u64;
                     let (log, generation) = (place.log.as_str().into(), place.generation);

@@ -242,12 +242,12 @@ impl Reading<'_> {
         });
         let fields: Map<String, Value> = fields.collect();
         let shown = Value::Object(fields.clone()).to_string();
-        match super::turn_of(fields, &odd, &position) {
+        match super::record_of(fields, &odd, &position, self.output.is_mapped()) {
             Ok(turn) => {
                 let (generation, log) = (log.base + commit, log.written().into());
                 let offset = SourceOffset { log, generation, end: row, line: row, ..SourceOffset::default() };
                 self.output.line(&turn, &position, Some(offset))?;
-                Ok(TurnRecord::parse(&turn).is_ok())
+                Ok(self.output.is_mapped() || TurnRecord::parse(&turn).is_ok())
             }
             Err(reason) => {
                 self.output.dead_letter(&position, &reason, shown.as_bytes());

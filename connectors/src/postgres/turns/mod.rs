@@ -50,6 +50,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::connect::{Calls, Server, check_server};
 use super::names::{Table, check_name, check_slot, check_table};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::remote::{Retry, lasting, passing};
 use crate::secret::Secret;
 
@@ -72,6 +73,13 @@ pub struct PostgresConfig {
     /// Seconds to wait for a reply of the server. Default: 60.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
+    /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
+    /// records are turn records.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
+    /// With `map`: how messages become turns.
+    #[serde(default)]
+    pub conversations: ConversationsConfig,
 }
 
 /// How new rows are found.
@@ -119,9 +127,16 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<PostgresConfig>(tree, sources)?)),
 };
 
+impl PostgresConfig {
+    fn map_fields(&self) -> MapFields<'_> {
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None }
+    }
+}
+
 impl TurnSourceConfig for PostgresConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check_server(check, &self.url, self.timeout_s);
+        self.map_fields().validate(check);
         check_table(check, "table", &self.table);
         check.range("max_bytes", self.max_bytes, 1, 256 << 20);
         check.within("follow", |check| match &self.follow {
@@ -146,12 +161,14 @@ impl TurnSourceConfig for PostgresConfig {
         let Self { table, follow, max_bytes, timeout_s, .. } = self;
         format!(
             "url: {shown:?}, sslmode: {tls}, table: {table:?}, follow: {follow:?}, max_bytes: {max_bytes}, \
-             timeout_s: {timeout_s}"
+             timeout_s: {timeout_s}{}",
+            self.map_fields().explain()
         )
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
-        built(self.source(context).map(|source| Box::new(source) as Box<dyn TurnSource>))
+        let source = self.source(context).map(|source| Box::new(source) as Box<dyn TurnSource>);
+        mapped(&self.map_fields(), context, built(source))
     }
 }
 
@@ -187,6 +204,7 @@ struct Reading<'a> {
 
 impl TurnSource for PostgresTurns {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let output = output.hinting(fitting);
         let mut retry = Retry::new(self.server.shown.clone(), mode, &self.context);
         let reading = Reading { source: &self, output: &output, mode };
         let mut cursor = cursor::Cursor::default();
@@ -235,6 +253,14 @@ impl<'a> Reading<'a> {
             Err(error) => return Err(error),
         };
         Ok((format!("{system}/{}", row.get::<_, &str>(0)), row.get(1)))
+    }
+}
+
+/// The record in a row: the turn, or, for a mapping, the row as it is.
+fn record_of(row: Map<String, Value>, odd: &[String], position: &str, is_mapped: bool) -> Result<Vec<u8>, String> {
+    match is_mapped {
+        true => serde_json::to_vec(&Value::Object(row)).map_err(|error| error.to_string()),
+        false => turn_of(row, odd, position),
     }
 }
 

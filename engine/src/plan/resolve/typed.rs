@@ -98,7 +98,10 @@ impl Resolver<'_> {
             return;
         }
         let mut found = Vec::new();
-        validate(&typed.config, &mut Check { tree, owner, diagnostics: &mut found, texts: &mut self.texts });
+        validate(
+            &typed.config,
+            &mut Check { tree, owner, diagnostics: &mut found, texts: &mut self.texts, sources: self.sources },
+        );
         let told = |span: Span| {
             let value = |name: &String| tree.get(name).is_some_and(|value| value.span.contains(&span));
             typed.wrong.iter().any(value)
@@ -108,7 +111,8 @@ impl Resolver<'_> {
 
     /// Runs a check on a part of a configuration that has been read without errors.
     pub(super) fn validated(&mut self, owner: &str, tree: &Tree, validate: impl FnOnce(&mut Check<'_>)) {
-        validate(&mut Check { tree, owner, diagnostics: self.diagnostics, texts: &mut self.texts });
+        let (diagnostics, texts) = (&mut *self.diagnostics, &mut self.texts);
+        validate(&mut Check { tree, owner, diagnostics, texts, sources: self.sources });
     }
 
     fn explain(&self, owner: &str, tree: &Tree, error: &SpecError) -> Diagnostic {

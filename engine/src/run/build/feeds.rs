@@ -177,6 +177,9 @@ impl RuntimeContext {
         let (for_output, wake) = (to.wake.clone(), to.wake);
         let wakes = Arc::new(move || for_output.wake());
         let output = TurnOutput::new(to.sender, wakes, self.dead.clone(), handle.id.clone(), stop);
+        if resume.iter().any(|offset| offset.end > 0) {
+            self.dead.goes_on();
+        }
         let begins_anew = resume.is_empty() && self.shared.durable.is_kept();
         let mut output = output.resuming(resume).telling(handle.caught_up.clone());
         output = output.acknowledged_by(handle.tracker.acknowledgements().clone());

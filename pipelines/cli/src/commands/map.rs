@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use turnflow_connectors::mapped::MapConfig;
 use turnflow_connectors::readers::columnar;
+use turnflow_engine::spec::{from_tree, load};
 use turnflow_engine::wording::count;
 use turnflow_records::presets::{PRESETS, preset};
 use turnflow_records::{Mapped, Mapping, map_files, recognise};
@@ -29,6 +31,9 @@ pub struct MapArgs {
     /// The preset of the form.
     #[arg(long, value_name = "NAME", conflicts_with = "jq")]
     preset: Option<String>,
+    /// The source of a pipeline with the mapping. The first input is the pipeline file then.
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["jq", "preset"])]
+    node: Option<String>,
     /// A jq program that makes messages of a record.
     #[arg(long, value_name = "FILE")]
     jq: Option<PathBuf>,
@@ -54,8 +59,8 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
         return Ok(());
     }
     let begun = Instant::now();
-    let mapping = mapping(args).map_err(Fault::Told)?;
-    let mapped = map_files(&mapping, &args.inputs, Some(&columns)).map_err(|error| Fault::Told(error.into()))?;
+    let (mapping, inputs) = mapping(args).map_err(Fault::Told)?;
+    let mapped = map_files(&mapping, inputs, Some(&columns)).map_err(|error| Fault::Told(error.into()))?;
     for turn in &mapped.turns {
         serde_json::to_writer(&mut out, turn)?;
         out.write_all(b"\n")?;
@@ -63,21 +68,50 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
     out.flush()?;
     tell(&mapped, begun);
     match (mapped.turns.len(), mapped.refused.len()) {
-        (0, refused) if refused > 0 => Err(Fault::Told(unnamed(&args.inputs)?)),
+        (0, refused) if refused > 0 => Err(Fault::Told(unnamed(inputs)?)),
         (_, 0) => Ok(()),
         (_, refused) => Err(Fault::Told(anyhow!("{} could not be mapped", count(refused, "record")))),
     }
 }
 
-/// The mapping that the arguments name.
-fn mapping(args: &MapArgs) -> anyhow::Result<Mapping> {
-    match (&args.preset, &args.jq) {
-        (Some(name), _) => Mapping::of(known(name)?).map_err(|error| anyhow!("preset `{name}`, {error}")),
-        (None, Some(path)) => {
-            let code = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            Mapping::of(&code).map_err(|error| anyhow!("{}, {error}", path.display()))
-        }
-        (None, None) => Err(unnamed(&args.inputs)?),
+/// The mapping that the arguments name, and the inputs.
+fn mapping(args: &MapArgs) -> anyhow::Result<(Mapping, &[PathBuf])> {
+    let inputs = args.inputs.as_slice();
+    if let Some(node) = &args.node {
+        let [file, inputs @ ..] = inputs else { anyhow::bail!("`--node` needs a pipeline file and inputs") };
+        anyhow::ensure!(!inputs.is_empty(), "give the files whose turns are wanted after the pipeline file");
+        return Ok((of_node(file, node)?, inputs));
+    }
+    let mapping = match (&args.preset, &args.jq) {
+        (Some(name), _) => of_preset(name),
+        (None, Some(path)) => of_file(path),
+        (None, None) => Err(unnamed(inputs)?),
+    };
+    Ok((mapping?, inputs))
+}
+
+fn of_preset(name: &str) -> anyhow::Result<Mapping> {
+    Mapping::of(known(name)?).map_err(|error| anyhow!("preset `{name}`, {error}"))
+}
+
+fn of_file(path: &Path) -> anyhow::Result<Mapping> {
+    let code = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Mapping::of(&code).map_err(|error| anyhow!("{}, {error}", path.display()))
+}
+
+/// The mapping of a node of a pipeline.
+fn of_node(file: &Path, node: &str) -> anyhow::Result<Mapping> {
+    let loaded = load(file, &[]);
+    let nodes = loaded.tree.as_ref().and_then(|tree| tree.get("nodes"));
+    let Some(nodes) = nodes else { anyhow::bail!("{} is no pipeline: `turnflow check` says why", file.display()) };
+    let source = nodes.get(node).ok_or_else(|| anyhow!("{} has no node `{node}`", file.display()))?;
+    let map = source.get("map").ok_or_else(|| anyhow!("the node `{node}` has no mapping (`map`)"))?;
+    let map: MapConfig =
+        from_tree(map, &loaded.sources).map_err(|error| anyhow!("the mapping of `{node}`: {error}"))?;
+    match map {
+        MapConfig::Jq(code) => Mapping::of(&code).map_err(|error| anyhow!("the mapping of `{node}`, {error}")),
+        MapConfig::JqFile(path) => of_file(&path.path),
+        MapConfig::Preset(name) => of_preset(&name),
     }
 }
 
@@ -124,6 +158,14 @@ fn tell(mapped: &Mapped, begun: Instant) {
     }
     if mapped.refused.len() > TOLD {
         eprintln!("and {} more", mapped.refused.len() - TOLD);
+    }
+    for (number, what) in [
+        (mapped.odd.replaced, "with values that JSON cannot hold, which were replaced"),
+        (mapped.odd.broken, "with bytes that are not UTF-8, in whose place is U+FFFD"),
+    ] {
+        if number > 0 {
+            eprintln!("{} {what}", count(number as usize, "record"));
+        }
     }
     let conversations: std::collections::HashSet<&str> =
         mapped.turns.iter().map(|turn| turn.conversation_id.as_str()).collect();

@@ -156,7 +156,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         tracing::info!(?maintenance, "maintenance done during the run");
     }
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
-    let (revised, repeated) = (engine.revised(), engine.repeated());
+    let (revised, repeated, refused) = (engine.revised(), engine.repeated(), engine.refused());
     let corpora = engine.corpora();
     let missing = corpora.iter().map(|(_, progress, _)| progress.lacking().missing).sum();
     match Arc::try_unwrap(engine) {
@@ -184,6 +184,13 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         count(delivered as u64, "turn"),
         begun.elapsed().as_secs_f64()
     );
+    if args.once && delivered == 0 && recovered == 0 && refused.number > 0 && !refused.goes_on {
+        let refusals = count(refused.number, "record");
+        return Err(Fault::Told(anyhow::anyhow!(
+            "no turn was answered: {refusals} could not be read; {}",
+            refused.first
+        )));
+    }
     if args.once && delivered == 0 && recovered == 0 {
         eprintln!("no new turns: earlier runs answered all of them");
     }

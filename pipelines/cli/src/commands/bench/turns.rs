@@ -213,7 +213,8 @@ fn own_log(args: &BenchArgs) -> Option<PathBuf> {
     let nodes = loaded.tree.as_ref()?.get("nodes")?.entries()?;
     let node = nodes.iter().find(|node| node.value.name().is_some_and(|name| name.text == "JsonLines"))?;
     let config: JsonLinesConfig = from_tree(&node.value, &loaded.sources).ok()?;
-    Some(AsRef::<Path>::as_ref(&config.path).to_owned())
+    // Lines in another form are no turns.
+    config.map.is_none().then(|| AsRef::<Path>::as_ref(&config.path).to_owned())
 }
 
 #[cfg(test)]

@@ -67,3 +67,71 @@ fn what_fits_and_what_is_wrong_is_told() {
     fs::write(dir.path().join("odd.jsonl"), "{\"x\": 1}\n").unwrap();
     failed(&["map", "odd.jsonl"], &["no preset makes turns of this log"]);
 }
+
+/// A pipeline whose turns are mapped, with these fields of the source.
+fn mapping_pipeline(fields: &str) -> String {
+    format!(
+        r#"Pipeline(
+    corpora: {{ "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) }},
+    nodes: {{
+        "turns": JsonLines(path: "log.jsonl"{fields}),
+        "query": FullConversation(input: "turns", last: 9),
+        "found": Bm25(input: "query", corpus: "docs"),
+        "out": JsonLinesSink(input: "found", path: "out.jsonl"),
+    }},
+)"#
+    )
+}
+
+/// The queries of all answers, as `conversation turn query`.
+fn queries(path: &std::path::Path) -> Vec<String> {
+    let text = fs::read_to_string(path.join("out.jsonl")).unwrap_or_default();
+    let answers = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let shown = |answer: serde_json::Value| {
+        let text = |name: &str| answer[name].as_str().unwrap().to_owned();
+        format!("{} {} {}", text("conversation_id"), answer["turn"], text("query"))
+    };
+    answers.map(shown).collect()
+}
+
+#[test]
+fn a_pipeline_reads_a_log_of_another_program_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::write(path.join("docs.jsonl"), "{\"_id\": \"a\", \"text\": \"The ferry leaves at ten.\"}\n").unwrap();
+    fs::write(path.join("log.jsonl"), PROXY).unwrap();
+    // Without a mapping, the preset is named, and the run does not end well.
+    fs::write(path.join("p.ron"), mapping_pipeline("")).unwrap();
+    let refused = run(path, &["run", "p.ron", "--once", "--state", "state-0"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    for word in ["no turn was answered: 3 records could not be read", "log.jsonl:1", "map: Preset(\"litellm-payload\")"]
+    {
+        assert!(refused.err.contains(word), "{word}: {}", refused.err);
+    }
+    fs::write(path.join("p.ron"), mapping_pipeline(", map: Preset(\"litellm-payload\")")).unwrap();
+    let once = || run(path, &["run", "p.ron", "--once", "--state", "state"]).good().err;
+    once();
+    let both = ["t 1 When does the ferry leave?", "t 2 When does the ferry leave? At ten. On Sundays too?"];
+    assert_eq!(queries(path), both);
+    assert!(once().contains("no new turns"), "all are answered");
+    // The node's mapping can be tried.
+    let tried = run(path, &["map", "--node", "turns", "p.ron", "log.jsonl"]).good();
+    assert_eq!(tried.out, TURNS);
+    let wrong = run(path, &["map", "--node", "query", "p.ron", "log.jsonl"]);
+    assert!(wrong.code == Some(1) && wrong.err.contains("`query` has no mapping"), "{}", wrong.err);
+    // The next call repeats what was said.
+    let next = r#"{"id": "4", "trace_id": "t", "call_type": "acompletion", "status": "success", "startTime": 1772442930, "endTime": 1772442931, "messages": [{"role": "user", "content": "When does the ferry leave?"}, {"role": "assistant", "content": "At ten."}, {"role": "user", "content": "On Sundays too?"}, {"role": "user", "content": "Hello?"}], "response": {"choices": [{"message": {"role": "assistant", "content": "Yes."}}]}}
+"#;
+    fs::write(path.join("log.jsonl"), PROXY.to_owned() + next).unwrap();
+    once();
+    let all = queries(path);
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all[2].starts_with("t 3 ") && all[2].ends_with("Hello?"), "{all:?}");
+    // Without a state directory, answers in the file are found.
+    fs::write(path.join("out.jsonl"), "").unwrap();
+    let without = || run(path, &["run", "p.ron", "--once"]).good();
+    without();
+    assert_eq!(queries(path).len(), 3);
+    without();
+    assert_eq!(queries(path).len(), 3, "none is answered twice");
+}

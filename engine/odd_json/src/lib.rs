@@ -14,7 +14,7 @@ const DEEPEST: usize = 100;
 ///
 /// ```
 /// use serde_json::{Map, Value};
-/// use turnflow_engine::odd_json;
+/// use turnflow_odd_json as odd_json;
 ///
 /// let line = r#"{"text": "The ferry \ud83d", "price": 1e400, "weight": NaN, "lang": "en"}"#;
 /// let (row, changed) = odd_json::read::<Map<String, Value>>(line).unwrap();
@@ -37,11 +37,23 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<String>), serde_j
     }
 }
 
+/// The same JSON without what JSON cannot hold, and with whole numbers of more than 64 bits as texts, for another reader.
+/// Also returns the names of the fields that have changed. `None` if it is no JSON; what is returned may be none either.
+///
+/// ```
+/// let (json, changed) = turnflow_odd_json::mend(r#"{"a": NaN, "b": [1e400, 18446744073709551616]}"#).unwrap();
+/// assert_eq!(json, r#"{"a": null, "b": [null, "18446744073709551616"]}"#);
+/// assert_eq!(changed, ["a", "b"]);
+/// ```
+pub fn mend(text: &str) -> Option<(String, Vec<String>)> {
+    mended(text).map(|mended| (mended.out, mended.changed))
+}
+
 /// Reads JSON as it is, except that a whole number of more than 64 bits is a text.
 ///
 /// ```
 /// use serde_json::{Value, json};
-/// use turnflow_engine::odd_json;
+/// use turnflow_odd_json as odd_json;
 ///
 /// let text = r#"{"id": 123456789012345678901234567890, "n": 18446744073709551615}"#;
 /// let value: Value = odd_json::exact(text).unwrap();

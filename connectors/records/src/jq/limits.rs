@@ -1,0 +1,185 @@
+//! Limits of what a program may do with one record: steps, memory, depth of calls and of values.
+//!
+//! The library that runs programs has no limits. So programs run on values of our own ([`Value`](super::value::Value)),
+//! which count what is done with them, and definitions that call themselves are changed to count their calls
+//! ([`program`](super::program)). A program that has used up what it may is ended by unwinding, which it cannot catch.
+//! Steps are counted and time is not measured, so a record has the same fate on every machine.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use jaq_json::Val;
+
+/// Steps for each record, and for each byte of it. A record of 1 kB usually takes some hundreds.
+const STEPS: u64 = 300_000;
+const STEPS_PER_BYTE: u64 = 64;
+/// Bytes for each record, and for each byte of it. What is freed again is counted, too.
+const BYTES: u64 = 24 << 20;
+const BYTES_PER_BYTE: u64 = 512;
+/// Maximum size of a text, in bytes, and how much larger it may be for each byte of the record.
+const TEXT: u64 = 4 << 20;
+const TEXT_PER_BYTE: u64 = 4;
+/// Maximum size of the stack below the start of a program, in bytes. Threads have 2 MiB.
+const STACK: usize = 1 << 20;
+/// Maximum depth of lists and objects in each other.
+pub(super) const DEPTH: u32 = 1_000;
+/// Maximum number of regular expressions: it takes some milliseconds to compile one that is not known.
+const EXPRESSIONS: u32 = 48;
+/// Maximum number of bits of a whole number.
+const BITS: u64 = 1 << 16;
+
+/// What a program has used up.
+#[derive(Clone, Copy, Debug)]
+struct Spent(&'static str);
+
+thread_local! {
+    /// Whether a program runs.
+    static RUNS: Cell<bool> = const { Cell::new(false) };
+    static STEPS_LEFT: Cell<u64> = const { Cell::new(0) };
+    static BYTES_LEFT: Cell<u64> = const { Cell::new(0) };
+    static LONGEST: Cell<u64> = const { Cell::new(0) };
+    static START: Cell<usize> = const { Cell::new(0) };
+    /// Number of the runs of this thread, and of the regular expressions of this one.
+    static RUN: Cell<u64> = const { Cell::new(0) };
+    static PATTERNS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Runs a program on a value of so many bytes.
+///
+/// # Errors
+///
+/// The program has used up what it may.
+pub(super) fn bounded<T>(size: u64, program: impl FnOnce() -> T) -> Result<T, &'static str> {
+    STEPS_LEFT.set(STEPS + size * STEPS_PER_BYTE);
+    BYTES_LEFT.set(BYTES + size * BYTES_PER_BYTE);
+    LONGEST.set(TEXT + size * TEXT_PER_BYTE);
+    START.set(here());
+    RUN.set(RUN.get() + 1);
+    PATTERNS.set(0);
+    RUNS.set(true);
+    // What the program leaves behind when it ends in the middle is dropped.
+    let done = catch_unwind(AssertUnwindSafe(program));
+    RUNS.set(false);
+    done.map_err(|panic| spent_of(&*panic).unwrap_or_else(|| resume_unwind(panic)))
+}
+
+fn spent_of(panic: &(dyn Any + Send)) -> Option<&'static str> {
+    panic.downcast_ref::<Spent>().map(|spent| spent.0)
+}
+
+fn spend(what: &'static str) -> ! {
+    resume_unwind(Box::new(Spent(what)))
+}
+
+/// The place in the stack, as a number.
+#[inline(never)]
+fn here() -> usize {
+    let local = 0_u8;
+    std::ptr::from_ref(std::hint::black_box(&local)) as usize
+}
+
+/// Counts steps.
+#[inline]
+pub(crate) fn steps(number: u64) {
+    take(&STEPS_LEFT, number, "it takes too many steps: it may not end");
+}
+
+/// Counts bytes of memory.
+#[inline]
+pub(super) fn bytes(number: u64) {
+    take(&BYTES_LEFT, number, "it needs too much memory");
+}
+
+#[inline]
+fn take(of: &'static std::thread::LocalKey<Cell<u64>>, number: u64, what: &'static str) {
+    match of.get().checked_sub(number) {
+        Some(left) => of.set(left),
+        None if RUNS.get() => spend(what),
+        None => {}
+    }
+}
+
+/// Counts a text of so many bytes, of which `new` are copied.
+pub(super) fn text(length: u64, new: u64) {
+    bytes(new + 96);
+    if length > LONGEST.get() && RUNS.get() {
+        spend("it makes a text that is too long");
+    }
+}
+
+/// Counts a call of a definition that calls itself.
+pub(super) fn call() {
+    steps(1);
+    if START.get().abs_diff(here()) > STACK && RUNS.get() {
+        spend("its calls are nested too deeply");
+    }
+}
+
+/// Ends the program if a path has grown too long.
+pub(super) fn path(is_long: bool) {
+    if is_long && RUNS.get() {
+        spend("it makes a path that is too long");
+    }
+}
+
+/// The number of this run on its thread.
+pub(super) fn run() -> u64 {
+    RUN.get()
+}
+
+/// Counts another regular expression.
+pub(super) fn pattern() {
+    PATTERNS.set(PATTERNS.get() + 1);
+    if PATTERNS.get() > EXPRESSIONS && RUNS.get() {
+        spend("it makes too many regular expressions");
+    }
+}
+
+/// Ends the program if a whole number of so many bits is too large.
+pub(super) fn bits(number: u64) {
+    if number > BITS && RUNS.get() {
+        spend("it makes a number that is too large");
+    }
+}
+
+/// Counts a walk over all of a value, as often as its parts occur in it. Returns its depth.
+pub(super) fn walk(value: &Val) -> u32 {
+    let within = |parts: &mut dyn Iterator<Item = &Val>| 1 + parts.map(walk).max().unwrap_or(0);
+    let depth = match value {
+        Val::Arr(list) => {
+            steps(1);
+            within(&mut list.iter())
+        }
+        Val::Obj(fields) => {
+            steps(1);
+            within(&mut fields.iter().flat_map(|(name, value)| [name, value]))
+        }
+        Val::TStr(text) | Val::BStr(text) => {
+            steps(1 + text.len() as u64 / 256);
+            0
+        }
+        _ => 0,
+    };
+    if depth > DEPTH && RUNS.get() {
+        spend("it makes a value that is nested too deeply");
+    }
+    depth
+}
+
+/// The size of a value that nothing shares, in bytes, and its depth.
+pub(super) fn size_of(value: &Val) -> (u64, u32) {
+    let sum = |parts: &mut dyn Iterator<Item = &Val>| {
+        let add = |(size, depth): (u64, u32), part| {
+            let (of_part, depth_of_part) = size_of(part);
+            (size + of_part, depth.max(depth_of_part + 1))
+        };
+        parts.fold((2, 1), add)
+    };
+    match value {
+        Val::Arr(list) => sum(&mut list.iter()),
+        Val::Obj(fields) => sum(&mut fields.iter().flat_map(|(name, value)| [name, value])),
+        Val::TStr(text) | Val::BStr(text) => (text.len() as u64 + 2, 0),
+        _ => (4, 0),
+    }
+}

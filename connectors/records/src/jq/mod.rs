@@ -1,0 +1,71 @@
+//! jq programs, with limits of what they may do with one record.
+
+mod limits;
+mod natives;
+mod ops;
+mod patterns;
+mod program;
+mod value;
+
+use jaq_core::{Ctx, Vars, data, unwrap_valr};
+use jaq_json::Val;
+
+use crate::message::text_of;
+
+pub(crate) use self::limits::steps;
+pub(crate) use self::natives::Own;
+pub use self::program::ProgramError;
+pub(crate) use self::value::Value;
+
+/// Maximum length of the text of an error, in characters.
+const TOLD: usize = 1_000;
+
+/// A compiled program.
+pub(crate) struct Program {
+    filter: jaq_core::Filter<data::JustLut<Value>>,
+}
+
+impl Program {
+    /// Compiles a program that has these variables.
+    pub fn of(code: &str, variables: &[&str]) -> Result<Self, ProgramError> {
+        program::compile(code, variables).map(|filter| Self { filter })
+    }
+
+    /// Gives what the program makes of a value to `each`, until that fails.
+    ///
+    /// # Errors
+    ///
+    /// The program fails or has used up what it may, or `each` fails.
+    pub fn run(
+        &self,
+        value: Val,
+        variables: &[Val],
+        each: &mut dyn FnMut(Val) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let (size, depth) = limits::size_of(&value);
+        let variables: Vec<(Val, u32)> =
+            variables.iter().map(|value| (value.clone(), limits::size_of(value).1)).collect();
+        let run = || {
+            let variables = variables.into_iter().map(|(value, depth)| Value::of(value, depth));
+            let context = Ctx::<data::JustLut<Value>>::new(&self.filter.lut, Vars::new(variables));
+            for given in self.filter.id.run((context, Value::of(value, depth))).map(unwrap_valr) {
+                let given = given.map_err(|error| {
+                    let value = error.into_val();
+                    let text = text_of(&value.val).unwrap_or_else(|| value.to_string());
+                    match text.char_indices().nth(TOLD) {
+                        Some((at, _)) => format!("{}…", &text[..at]),
+                        None => text,
+                    }
+                })?;
+                // What follows looks at all of it.
+                limits::walk(&given.val);
+                each(given.val)?;
+            }
+            Ok(())
+        };
+        limits::bounded(size, run).unwrap_or_else(|spent| Err(format!("the program was ended: {spent}")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

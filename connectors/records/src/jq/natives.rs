@@ -1,0 +1,153 @@
+//! Filters of jq over values of JSON, which the library has for its own values only.
+
+use jaq_core::data::JustLut;
+use jaq_core::native::{Fun, bome, run, unary, v};
+use jaq_core::{Error, Native, RunPtr, ValR};
+use jaq_json::{Num, Val};
+use jaq_std::ValT as _;
+
+use super::limits::{self, bytes, steps, walk};
+use super::value::{Value, told};
+use crate::decode::{Odd, json};
+
+/// Counts calls; what is given to it comes out. No program can name it.
+pub(super) const TICK: &str = "!tick";
+/// Maximum length of a path.
+const LONGEST: usize = 1_000;
+
+/// A filter of ours: its name, its arguments, and what it does.
+pub(crate) type Own = (&'static str, Box<[jaq_core::Bind]>, RunPtr<JustLut<Value>>);
+
+/// The filters.
+pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
+    let all: [Own; 7] = [
+        ("fromjson", v(0), |cv| bome(from_json(&cv.1))),
+        ("tojson", v(0), |cv| bome(Ok(Value::from(cv.1.to_string())))),
+        ("length", v(0), |cv| bome(length(&cv.1))),
+        ("contains", v(1), |cv| unary(cv, |whole, part| Ok(contains(&whole.val, &part.val).into()))),
+        ("has", v(1), |cv| unary(cv, |of, key| has(&of, &key))),
+        ("indices", v(1), |cv| unary(cv, |of, sought| indices(&of, &sought))),
+        ("bsearch", v(1), |cv| {
+            unary(cv, |sorted, sought| {
+                let Val::Arr(list) = &sorted.val else { return Err(Error::typ(sorted, "array")) };
+                let before = |value: &Val| {
+                    let value = Value::of(value.clone(), sorted.depth);
+                    value.cmp(&sought)
+                };
+                Ok(match list.binary_search_by(before) {
+                    Ok(at) => (at as isize).into(),
+                    Err(at) => (-1 - at as isize).into(),
+                })
+            })
+        }),
+    ];
+    all.into_iter().map(run::<JustLut<Value>>).chain([tick()])
+}
+
+/// Maps values only, so that programs can update through it.
+fn tick() -> Fun<JustLut<Value>> {
+    let filter = Native::<JustLut<Value>>::new(|cv| {
+        limits::call();
+        bome(Ok(cv.1))
+    });
+    let filter = filter.with_paths(|cv| {
+        limits::call();
+        limits::path(cv.1.1.skip(LONGEST).head().is_some());
+        Box::new(std::iter::once(Ok(cv.1)))
+    });
+    let filter = filter.with_update(|cv, update| {
+        limits::call();
+        update(cv.1)
+    });
+    (TICK, v(0), filter)
+}
+
+fn from_json(value: &Value) -> ValR<Value> {
+    let Some(text) = value.as_utf8_bytes() else { return Err(Error::typ(value.clone(), "string")) };
+    steps(text.len() as u64 / 64);
+    bytes(40 * text.len() as u64);
+    let found = json(text, &mut Odd::default());
+    found.map(Value::new).map_err(|reason| told(&format_args!("cannot parse a text as JSON: {reason}")))
+}
+
+fn length(value: &Value) -> ValR<Value> {
+    Ok(match &value.val {
+        Val::Null => 0_usize.into(),
+        Val::Num(Num::Int(number)) => (*number).saturating_abs().into(),
+        Val::Num(_) => value.as_f64().unwrap_or_default().abs().into(),
+        Val::TStr(text) => {
+            steps(text.len() as u64 / 64);
+            String::from_utf8_lossy(text).chars().count().into()
+        }
+        Val::BStr(text) => text.len().into(),
+        Val::Arr(list) => list.len().into(),
+        Val::Obj(fields) => fields.len().into(),
+        Val::Bool(_) => return Err(told(&format_args!("{} has no length", value.val))),
+    })
+}
+
+/// Whether `text` has `part` in it.
+fn is_within(text: &[u8], part: &[u8]) -> bool {
+    steps(text.len() as u64 / 64);
+    match (std::str::from_utf8(text), std::str::from_utf8(part)) {
+        (Ok(text), Ok(part)) => text.contains(part),
+        _ => {
+            steps(text.len() as u64 * part.len() as u64 / 64);
+            part.is_empty() || text.windows(part.len()).any(|window| window == part)
+        }
+    }
+}
+
+fn contains(whole: &Val, part: &Val) -> bool {
+    steps(1);
+    match (whole, part) {
+        (Val::TStr(whole) | Val::BStr(whole), Val::TStr(part) | Val::BStr(part)) => is_within(whole, part),
+        (Val::Arr(whole), Val::Arr(parts)) => parts.iter().all(|part| whole.iter().any(|whole| contains(whole, part))),
+        (Val::Obj(whole), Val::Obj(parts)) => {
+            parts.iter().all(|(name, part)| whole.get(name).is_some_and(|whole| contains(whole, part)))
+        }
+        _ => whole == part,
+    }
+}
+
+fn has(of: &Value, key: &Value) -> ValR<Value> {
+    steps(1);
+    if key.depth > 0 {
+        walk(&key.val);
+    }
+    match (&of.val, &key.val) {
+        (Val::Null, _) => Ok(false.into()),
+        (Val::Obj(fields), key) => Ok(fields.contains_key(key).into()),
+        (Val::Arr(list), Val::Num(number)) => {
+            let at = number.as_isize().map(|at| if at < 0 { at + list.len() as isize } else { at });
+            Ok(at.is_some_and(|at| at >= 0 && (at as usize) < list.len()).into())
+        }
+        _ => Err(Error::index(of.clone(), key.clone())),
+    }
+}
+
+fn indices(of: &Value, sought: &Value) -> ValR<Value> {
+    let found: Vec<usize> = match (&of.val, &sought.val) {
+        (Val::Null, _) => return Ok(Value::of(Val::Null, 0)),
+        (Val::TStr(text), Val::TStr(part)) => {
+            steps(text.len() as u64 / 64);
+            let (text, part) = (String::from_utf8_lossy(text), String::from_utf8_lossy(part));
+            steps(text.len() as u64 * (part.len() as u64).min(256) / 256);
+            let starts = |(at, (place, _)): (usize, (usize, char))| text[place..].starts_with(&*part).then_some(at);
+            if part.is_empty() { Vec::new() } else { text.char_indices().enumerate().filter_map(starts).collect() }
+        }
+        (Val::Arr(list), Val::Arr(part)) => {
+            let cost: u64 = part.iter().map(|value| 1 + u64::from(walk(value) > 0) * limits::size_of(value).0).sum();
+            steps(list.len() as u64 * cost / 4);
+            let windows = if part.is_empty() { [].windows(1) } else { list.windows(part.len()) };
+            windows.enumerate().filter_map(|(at, window)| (window == &***part).then_some(at)).collect()
+        }
+        (Val::Arr(list), one) => {
+            let cost = 1 + u64::from(walk(one) > 0) * limits::size_of(one).0;
+            steps(list.len() as u64 * cost / 4);
+            list.iter().enumerate().filter_map(|(at, value)| (value == one).then_some(at)).collect()
+        }
+        _ => return Err(Error::index(of.clone(), sought.clone())),
+    };
+    Ok(found.into_iter().map(Value::from).collect())
+}

@@ -1,0 +1,317 @@
+//! Programs, as they are compiled.
+//!
+//! Only definitions that call themselves can go on for ever, so these are changed before they are compiled: each call is
+//! counted, and filters that a definition hands on to itself are bound once, outside, because otherwise each call would
+//! keep the filters of all calls before it. Filters of the library that depend on more than the record are replaced.
+
+use std::thread;
+
+use jaq_core::compile;
+use jaq_core::data::JustLut;
+use jaq_core::load::lex::{self, StrPart, Token};
+use jaq_core::load::parse::{BinaryOp, Def, Expect, Parser, Pattern, Term};
+use jaq_core::load::{self, Arena, File, Lexer, Loader};
+use jaq_core::path::{Part, Path};
+use jaq_core::{Compiler, Filter};
+
+use super::natives::TICK;
+use super::value::Value;
+use super::{natives, patterns};
+use crate::functions;
+
+/// Maximum length of a program, in bytes.
+const LONGEST: usize = 64 << 10;
+/// Maximum depth of brackets, and of terms.
+const BRACKETS: usize = 100;
+const TERMS: usize = 400;
+/// Depth of terms after which the stack is looked at.
+const LOOK: usize = 16;
+/// Size of the stack for a compilation, in bytes. Only what is used takes memory.
+const STACK: usize = 256 << 20;
+/// The name of the program as a definition.
+const MAIN: &str = "turnflow_main";
+
+/// What is wrong with a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {reason}")]
+pub struct ProgramError {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+    /// Why.
+    pub reason: String,
+}
+
+/// Compiles a program.
+pub(super) fn compile(code: &str, variables: &[&str]) -> Result<Filter<JustLut<Value>>, ProgramError> {
+    if code.len() > LONGEST {
+        return Err(at(code, code, format!("a program has at most {} kB", LONGEST >> 10)));
+    }
+    let mut depth = 0_usize;
+    for (place, byte) in code.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > BRACKETS {
+            return Err(at(code, &code[place..], format!("brackets are nested more than {BRACKETS} times")));
+        }
+    }
+    let fails = |reason: String| at(code, code, reason);
+    thread::scope(|scope| {
+        let compile = || compiled(code, variables);
+        let thread = thread::Builder::new().name("jq".to_owned()).stack_size(STACK).spawn_scoped(scope, compile);
+        let thread = thread.map_err(|error| fails(format!("it cannot be compiled: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(fails("it cannot be compiled".to_owned())))
+    })
+}
+
+fn compiled(code: &str, variables: &[&str]) -> Result<Filter<JustLut<Value>>, ProgramError> {
+    let arena = Arena::default();
+    let own = load::parse(functions::DEFINITIONS, |parser| parser.defs()).unwrap_or_default();
+    let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()).chain(own);
+    let mut changes = Changes { arena: &arena, number: 0, code };
+    let mut all = Vec::new();
+    for definition in definitions {
+        all.push(changes.definition(definition, 0)?);
+    }
+    let mut main = parsed(code)?;
+    changes.term(&mut main, 0)?;
+    all.push(Def { name: MAIN, args: Vec::new(), body: main });
+    let known = jaq_core::funs().chain(jaq_std::funs()).filter(|(name, ..)| !patterns::NAMES.contains(name));
+    let known = known.filter(|(name, ..)| functions::is_known(name));
+    let known = known.chain(natives::natives()).chain(patterns::natives()).chain(functions::natives());
+    let modules = Loader::new(all).load(&arena, File { code: MAIN, path: () });
+    let modules = modules.map_err(|_| at(code, "", "the program is wrong".to_owned()))?;
+    let compiler = Compiler::default().with_funs(known).with_global_vars(variables.iter().copied());
+    compiler.compile(modules).map_err(|errors| undefined(code, errors))
+}
+
+fn parsed(code: &str) -> Result<Term<&str>, ProgramError> {
+    let tokens = Lexer::new(code).lex().map_err(|errors| match errors.into_iter().next() {
+        Some((expected, part)) => unexpected(code, part, lex_name(&expected)),
+        None => at(code, "", "the program is wrong".to_owned()),
+    })?;
+    Parser::new(&tokens).parse(|parser| parser.term()).map_err(|errors| match errors.into_iter().next() {
+        Some((expected, found)) => unexpected(code, Token::opt_as_str(found, code), parse_name(&expected)),
+        None => at(code, "", "the program is wrong".to_owned()),
+    })
+}
+
+fn lex_name<'a>(expected: &lex::Expect<&'a str>) -> &'a str {
+    expected.as_str()
+}
+
+fn parse_name<'a>(expected: &Expect<&'a str>) -> &'a str {
+    expected.as_str()
+}
+
+fn unexpected(code: &str, part: &str, expected: &str) -> ProgramError {
+    let found = part.chars().take(20).collect::<String>();
+    let found = if found.trim().is_empty() { "the end".to_owned() } else { format!("`{}`", found.trim()) };
+    at(code, part, format!("{expected} is expected, not {found}"))
+}
+
+/// An error at a part of the code.
+fn at(code: &str, part: &str, reason: String) -> ProgramError {
+    let offset = (part.as_ptr() as usize).checked_sub(code.as_ptr() as usize).filter(|offset| *offset <= code.len());
+    let before = code.get(..offset.unwrap_or(code.len())).unwrap_or(code);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    ProgramError { line, column, reason }
+}
+
+fn undefined(code: &str, errors: compile::Errors<&str, ()>) -> ProgramError {
+    for (_, errors) in errors {
+        if let Some((name, undefined)) = errors.into_iter().next() {
+            return at(code, name, format!("there is no {} `{name}`", undefined.as_str()));
+        }
+    }
+    at(code, "", "the program is wrong".to_owned())
+}
+
+/// What is changed in definitions and terms.
+struct Changes<'a> {
+    arena: &'a Arena,
+    /// Number of names that were made.
+    number: usize,
+    code: &'a str,
+}
+
+impl<'a> Changes<'a> {
+    fn definition(&mut self, definition: Def<&'a str>, depth: usize) -> Result<Def<&'a str>, ProgramError> {
+        let Def { name, args, mut body } = definition;
+        let mut itself = Itself { name, args: &args, calls: 0, rename: None, changes_filter: None };
+        itself.term(&mut body);
+        if itself.calls == 0 {
+            self.term(&mut body, depth)?;
+            return Ok(Def { name, args, body });
+        }
+        if let Some(part) = itself.changes_filter {
+            let reason = format!(
+                "`{name}` calls itself with another filter, which may go on for ever; \
+                 give a definition within it what changes as a `$variable`"
+            );
+            return Err(at(self.code, part, reason));
+        }
+        let is_bound = |arg: &&str| arg.starts_with('$');
+        if args.iter().all(is_bound) {
+            self.term(&mut body, depth)?;
+            return Ok(Def { name, args, body: counted(body) });
+        }
+        // `def f($x; g): … f($x + 1; g) …` is `def f($x; g): def r($x): … r($x + 1) …; r($x)`.
+        self.number += 1;
+        let inner = self.arena.alloc(format!("!{}", self.number)).as_str();
+        let mut rename = Itself { name, args: &args, calls: 0, rename: Some(inner), changes_filter: None };
+        rename.term(&mut body);
+        self.term(&mut body, depth + 1)?;
+        let bound: Vec<&'a str> = args.iter().copied().filter(|arg| is_bound(arg)).collect();
+        let call = Term::Call(inner, bound.iter().map(|arg| Term::Var(*arg)).collect());
+        let within = Def { name: inner, args: bound, body: counted(body) };
+        Ok(Def { name, args, body: Term::Def(vec![within], Box::new(call)) })
+    }
+
+    /// Changes the definitions in a term, and looks at its depth.
+    fn term(&mut self, term: &mut Term<&'a str>, depth: usize) -> Result<(), ProgramError> {
+        if depth > TERMS {
+            return Err(at(self.code, "", format!("it has more than {TERMS} terms in each other")));
+        }
+        if let Term::Def(definitions, _) = term {
+            for definition in definitions {
+                let taken = std::mem::replace(definition, Def { name: "", args: Vec::new(), body: Term::Id });
+                *definition = self.definition(taken, depth + 1)?;
+            }
+        }
+        let mut result = Ok(());
+        parts(term, &mut |part| {
+            if result.is_ok() {
+                result = self.term(part, depth + 1);
+            }
+        });
+        if depth % LOOK == LOOK - 1 {
+            *term = counted(std::mem::take(term));
+        }
+        result
+    }
+}
+
+/// The same term; each time that it runs is counted.
+fn counted(term: Term<&str>) -> Term<&str> {
+    Term::BinOp(Box::new(Term::Call(TICK, Vec::new())), BinaryOp::Pipe(None), Box::new(term))
+}
+
+/// The calls of a definition within it.
+struct Itself<'a, 'b> {
+    name: &'a str,
+    args: &'b [&'a str],
+    calls: usize,
+    /// Another name that the calls get, without the filters that they hand on.
+    rename: Option<&'a str>,
+    /// A call that hands on another filter.
+    changes_filter: Option<&'a str>,
+}
+
+impl<'a> Itself<'a, '_> {
+    fn term(&mut self, term: &mut Term<&'a str>) {
+        match term {
+            Term::Call(name, given) if *name == self.name && given.len() == self.args.len() => {
+                self.calls += 1;
+                let hands_on = |(arg, given): (&&str, &Term<&str>)| {
+                    arg.starts_with('$') || matches!(given, Term::Call(name, of) if name == arg && of.is_empty())
+                };
+                if !self.args.iter().zip(given.iter()).all(hands_on) {
+                    self.changes_filter.get_or_insert(name);
+                }
+                given.iter_mut().for_each(|given| self.term(given));
+                if let Some(inner) = self.rename {
+                    let bound = self.args.iter().zip(std::mem::take(given)).filter(|(arg, _)| arg.starts_with('$'));
+                    *term = Term::Call(inner, bound.map(|(_, given)| given).collect());
+                }
+            }
+            Term::Def(definitions, then) => {
+                for definition in definitions {
+                    // From here on, the name is another definition's.
+                    if definition.name == self.name && definition.args.len() == self.args.len() {
+                        return;
+                    }
+                    // A filter of this name within is another filter.
+                    self.term(&mut definition.body);
+                }
+                self.term(then);
+            }
+            other => parts(other, &mut |part| self.term(part)),
+        }
+    }
+}
+
+/// Gives the terms of a term to `each`, but not those of definitions.
+fn parts<'a>(term: &mut Term<&'a str>, each: &mut dyn FnMut(&mut Term<&'a str>)) {
+    match term {
+        Term::Id | Term::Recurse | Term::Num(_) | Term::Break(_) | Term::Var(_) | Term::Arr(None) => {}
+        Term::Str(_, text) => {
+            for part in text {
+                if let StrPart::Term(term) = part {
+                    each(term);
+                }
+            }
+        }
+        Term::Arr(Some(term)) | Term::Neg(term) | Term::Label(_, term) | Term::Def(_, term) => each(term),
+        Term::Obj(fields) => {
+            for (name, value) in fields {
+                // `{name}` and `{$name}` have no value, and their name must stay what it is.
+                if let Some(value) = value {
+                    each(name);
+                    each(value);
+                }
+            }
+        }
+        Term::BinOp(left, operation, right) => {
+            each(left);
+            if let BinaryOp::Pipe(Some(pattern)) = operation {
+                names(pattern, each);
+            }
+            each(right);
+        }
+        Term::Fold(_, over, pattern, terms) => {
+            each(over);
+            names(pattern, each);
+            terms.iter_mut().for_each(each);
+        }
+        Term::TryCatch(term, catch) => {
+            each(term);
+            catch.iter_mut().for_each(|catch| each(catch));
+        }
+        Term::IfThenElse(cases, otherwise) => {
+            for (condition, then) in cases {
+                each(condition);
+                each(then);
+            }
+            otherwise.iter_mut().for_each(|otherwise| each(otherwise));
+        }
+        Term::Call(_, given) => given.iter_mut().for_each(each),
+        Term::Path(of, Path(path)) => {
+            each(of);
+            for (part, _) in path {
+                match part {
+                    Part::Index(term) => each(term),
+                    Part::Range(from, to) => from.iter_mut().chain(to).for_each(&mut *each),
+                }
+            }
+        }
+    }
+}
+
+fn names<'a>(pattern: &mut Pattern<&'a str>, each: &mut dyn FnMut(&mut Term<&'a str>)) {
+    match pattern {
+        Pattern::Var(_) => {}
+        Pattern::Arr(patterns) => patterns.iter_mut().for_each(|pattern| names(pattern, each)),
+        Pattern::Obj(fields) => {
+            for (name, pattern) in fields {
+                each(name);
+                names(pattern, each);
+            }
+        }
+    }
+}

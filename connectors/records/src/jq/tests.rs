@@ -1,0 +1,304 @@
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::decode::{Odd, json};
+
+/// Counts what a thread takes at most.
+struct Counting;
+
+thread_local! {
+    static TAKEN: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(change: isize) {
+    let _ = TAKEN.try_with(|taken| {
+        taken.set(taken.get() + change);
+        let _ = MOST.try_with(|most| most.set(most.get().max(taken.get())));
+    });
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// What a program gives for a record, as JSON, or why it fails.
+fn run(code: &str, record: &str) -> Result<Vec<String>, String> {
+    let program = Program::of(code, &["$source"]).map_err(|error| error.to_string())?;
+    let value = json(record.as_bytes(), &mut Odd::default())?;
+    let mut given = Vec::new();
+    program.run(value, &[Val::from("file".to_owned())], &mut |value| {
+        given.push(value.to_string());
+        Ok(())
+    })?;
+    Ok(given)
+}
+
+/// Programs that do not end, or take all memory, and records that make harmless programs do so.
+#[test]
+fn hostile_programs_and_records_are_ended() {
+    let letters = format!("\"{}\"", "a".repeat(20_000));
+    let open = format!("\"{}\"", "[".repeat(200_000));
+    let digits = format!("\"{}\"", "9".repeat(200_000));
+    let tags = format!("\"{}\"", "<b><i><a>".repeat(100_000));
+    let flat = format!("[{}]", "1,".repeat(20_000) + "1");
+    let nested = format!("{}1{}", "[".repeat(400), "]".repeat(400));
+    let parentheses = format!("{}.{}", "(".repeat(30_000), ")".repeat(30_000));
+    let pipes = ".|".repeat(20_000) + ".";
+    let negations = "-".repeat(60_000) + "1";
+    let tries = "try ".repeat(10_000) + ".";
+    let ended = "ended";
+    let mut wrong = Vec::new();
+    for (code, record, expected) in [
+        // Endless.
+        ("repeat(.)", "1", ended),
+        ("[repeat(.)]", "1", ended),
+        ("repeat(empty)", "1", ended),
+        ("last(repeat(1))", "1", ended),
+        ("[range(1e9)] | length", "1", ended),
+        ("range(1e9) | empty", "1", ended),
+        ("range(0; 1; 0) | empty", "1", ended),
+        ("last(range(infinite))", "1", ended),
+        ("reduce range(1e12) as $i (0; . + $i)", "1", ended),
+        ("while(true; . + 1) | empty", "1", ended),
+        ("until(false; .)", "1", ended),
+        ("recurse | empty", "1", ""),
+        ("[recurse(.)] | length", "1", ended),
+        ("def f: f; f", "1", ended),
+        ("def f: f, f; f", "1", ended),
+        ("def f: 1 + f; f", "1", ended),
+        ("def f: [f]; f", "1", ended),
+        ("def f: {a: f}; f", "1", ended),
+        ("def f($x): f($x + 1); f(0)", "1", ended),
+        ("def f(g): f(g | .); f(.)", "1", "calls itself with another filter"),
+        ("def f(g): if g then f(g) else 1 end; f(true)", "1", ended),
+        ("def f: def g: f; g; f", "1", ended),
+        ("def f: try f catch f; f", "1", ended),
+        ("def f: (f)? // f; f", "1", ended),
+        ("def f: .[0] | f; path(f)", "null", ended),
+        ("def f: . | f; f |= 1", "null", ended),
+        ("def f: .[0] | f; f |= 1", "[]", "out of bounds"),
+        ("def f: label $x | f; f", "1", ended),
+        ("first(range(1; infinite) | select(. < 0))", "1", ended),
+        ("limit(1e18; repeat(1)) | empty", "1", ended),
+        ("[limit(1e9; repeat(1))]", "1", ended),
+        ("combinations(40) | empty", "[0, 1]", ended),
+        ("[combinations(40)]", "[0, 1]", ended),
+        ("foreach repeat(1) as $x (0; . + $x) | empty", "1", ended),
+        ("def f: reduce (1, 2) as $x (.; f); f", "1", ended),
+        ("any(repeat(1); false)", "1", ended),
+        // Growing.
+        ("reduce range(60) as $i (\"x\"; . + .)", "1", ended),
+        ("\"x\" * 1000000000", "1", ended),
+        ("\"x\" * 1000000000000", "1", ended),
+        ("reduce range(60) as $i ([1]; . + .)", "1", ended),
+        ("reduce range(60) as $i ({}; . + {\"\\($i)\": .})", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | tojson", "1", ended),
+        ("reduce range(100) as $i (1; [., .])", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | . == [.]", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | [..] | length", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | flatten", "1", ended),
+        ("reduce range(60) as $i (1; [., .]) as $x | {($x): 1}", "1", ended),
+        ("[reduce range(60) as $i (1; [., .])] | unique", "1", ended),
+        ("reduce range(1e5) as $i (1; [.])", "1", ended),
+        ("reduce range(1e5) as $i (1; {a: .})", "1", ended),
+        ("reduce range(1e5) as $i (.; setpath([range($i)]; 1))", "null", "cannot use"),
+        ("reduce range(40) as $i (10; . * .)", "1", ended),
+        ("reduce range(40) as $i (\"ab\"; gsub(\"\"; \"xxxxxxxx\"))", "1", ended),
+        ("[range(1e4)] | combinations(2) | empty", "1", ended),
+        ("[range(1000) as $i | [range(1000)]]", "1", ended),
+        ("[., .] | until(false; [.[], .[]])", "1", ended),
+        ("[limit(100000; repeat(\"x\" * 1000))]", "1", ended),
+        ("reduce range(1e6) as $i (\"\"; . + \"abcdefgh\" + .[0:8])", "1", ended),
+        (". / \"\" | map(explode) | add | implode / \"\" | until(false; . + .)", &letters, ended),
+        (".[1e9] = 1", "[]", "out of bounds"),
+        (". as [$a] | [., ., .] | until(false; map(.))", "[1]", ended),
+        // Regular expressions.
+        ("test(\"(a?){1000}a{1000}\")", &letters, ended),
+        ("test(\"((((a{100}){100}){100}){100})\")", &letters, "regex"),
+        ("test(\"(a*)*b\")", &letters, "false"),
+        ("test(\"(a|a)*b\")", &letters, "false"),
+        ("[match(\"a\"; \"g\")] | length", &letters, "20000"),
+        ("[range(10000) | tostring as $x | \"a\" | test($x + \"\\\\w{20}\")] | length", "1", ended),
+        ("[match(\"(a?){400}(a?){400}\"; \"g\")] | length", &letters, "25"),
+        ("test(. + \"(\")", &letters, "regex"),
+        ("test(\"(\" * 100000)", "1", ended),
+        // Records.
+        ("fromjson", &open, "cannot parse"),
+        ("fromjson | . * . | length", &digits, ""),
+        ("html_text | length", &tags, ended),
+        ("indices(.[0:10000]) | length", &letters, ""),
+        (". - . | length", &flat, "0"),
+        ("[.[] as $a | .[] as $b | $a * $b] | length", &flat, ended),
+        ("map(. as $x | [range(100)]) | length", &flat, ended),
+        ("until(false; [.])", &nested, ended),
+        ("[..] | map(tojson) | map(length) | add", &nested, ""),
+        ("error([.[], .[]] | [., ., .])", &flat, "1,1"),
+        ("strftime(\"%99999999Y\")", "0", ""),
+        // Programs that are hard to read.
+        (&parentheses, "1", "nested"),
+        (&pipes, "1", "terms in each other"),
+        (&negations, "1", "terms in each other"),
+        (&tries, "1", "terms in each other"),
+        ("import \"x\" as x; .", "1", ""),
+        ("input", "1", "there is no filter"),
+        ("halt", "1", "no clock"),
+        ("$ENV", "1", "there is no variable"),
+    ] {
+        let shown: String = code.chars().take(60).collect();
+        MOST.set(TAKEN.get());
+        let (before, begun) = (TAKEN.get(), Instant::now());
+        let found = run(code, record);
+        let (time, most) = (begun.elapsed(), MOST.get() - before);
+        println!("{shown}: {time:?}, {} kB: {}", most >> 10, format!("{found:?}").chars().take(90).collect::<String>());
+        let told = match &found {
+            Ok(given) => given.join(" "),
+            Err(reason) => reason.clone(),
+        };
+        let is_right = told.contains(expected) && time < Duration::from_secs(10) && most < 64 << 20;
+        if !is_right {
+            wrong.push(format!("{shown}: {time:?}, {most} bytes: {}", told.chars().take(300).collect::<String>()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What programs may do is what jq does.
+#[test]
+fn programs_do_what_those_of_jq_do() {
+    for (code, record, expected) in [
+        ("[.[] | select(. > 1)]", "[1, 2, 3]", "[2,3]"),
+        ("map(. + 1) | add", "[1, 2]", "5"),
+        ("to_entries | map(.key) | join(\",\")", r#"{"a": 1, "b": 2}"#, r#""a,b""#),
+        ("[recurse(if . < 3 then . + 1 else empty end)]", "0", "[0,1,2,3]"),
+        ("[limit(3; repeat(. * 2; .))]?", "1", ""),
+        ("[limit(3; repeat(1))]", "1", "[1,1,1]"),
+        ("[while(. < 8; . * 2)]", "1", "[1,2,4]"),
+        ("until(. > 100; . * 2)", "1", "128"),
+        ("def fac: if . <= 1 then 1 else . * (. - 1 | fac) end; fac", "20", "2432902008176640000"),
+        ("def r($n; f): if $n > 0 then f | r($n - 1; f) else . end; r(3; . + 2)", "1", "7"),
+        ("def w(f): if type == \"array\" then map(w(f)) else f end; w(. + 1)", "[1, [2, [3]]]", "[2,[3,[4]]]"),
+        ("def f(g): def g2: g; [g2, (def f(h): h; f(1))]; f(2)", "null", "[2,1]"),
+        (".a.b |= . + 1", r#"{"a": {"b": 1}}"#, r#"{"a":{"b":2}}"#),
+        ("del(.a, .c)", r#"{"a": 1, "b": 2, "c": 3}"#, r#"{"b":2}"#),
+        (".[1:] = [9]", "[1, 2, 3]", "[1,9]"),
+        ("(.. | numbers) |= . + 1", "[1, [2]]", "[2,[3]]"),
+        ("[paths]", r#"{"a": [1]}"#, r#"[["a"],["a",0]]"#),
+        ("walk(if type == \"number\" then . + 1 else . end)", "[1, [2]]", "[2,[3]]"),
+        ("[splits(\", *\")]", r#""a, b,c""#, r#"["a","b","c"]"#),
+        ("gsub(\"(?<x>[a-z])\"; .x + \"-\")", r#""ab1""#, r#""a-b-1""#),
+        ("[match(\"(é)(x)?\"; \"g\") | .offset, .length, .captures[0].string]", r#""aéé""#, r#"[1,1,"é",2,1,"é"]"#),
+        ("capture(\"(?<n>[0-9]+)\").n | tonumber", r#""x 42""#, "42"),
+        ("[scan(\"\\\\w+\")]", r#""grüße an""#, r#"["grüße","an"]"#),
+        ("sub(\"^\\\\s+\"; \"\"; \"s\")", r#""  x""#, r#""x""#),
+        ("fromjson.a", r#""{\"a\": 7}""#, "7"),
+        ("tojson", r#"{"a": [1, null]}"#, r#""{\"a\":[1,null]}""#),
+        ("\"\\(.a) and \\(.b)\"", r#"{"a": [1], "b": "x"}"#, r#""[1] and x""#),
+        ("has(\"a\"), has(\"b\")", r#"{"a": null}"#, "true false"),
+        ("indices(\"an\"), index(\"an\"), (\"xé\" | length)", r#""banana""#, "[1,3] 1 2"),
+        ("contains({a: [\"x\"]})", r#"{"a": ["xyz", 1]}"#, "true"),
+        ("group_by(.a) | map(length)", r#"[{"a": 1}, {"a": 2}, {"a": 1}]"#, "[2,1]"),
+        ("sort_by(.a) | map(.b)", r#"[{"a": 2, "b": 1}, {"a": 1, "b": 2}]"#, "[2,1]"),
+        ("unique | length", "[1, 2, 1]", "2"),
+        ("flatten", "[1, [2, [3]]]", "[1,2,3]"),
+        ("try error(\"x\") catch .", "1", r#""x""#),
+        ("(.a.b)? // \"none\"", r#"{"a": 1}"#, r#""none""#),
+        (".a.b", r#"{"a": 1}"#, "cannot index 1 with \"b\""),
+        ("1 + \"a\"", "1", "cannot calculate 1 + \"a\""),
+        (". % 0", "1", "cannot calculate"),
+        ("$source", "1", r#""file""#),
+        ("123456789012345678901234567890 + 1", "1", "123456789012345678901234567891"),
+        ("reduce range(1000) as $i (\"\"; . + \"abc\") | length", "1", "3000"),
+        ("[.[] | gsub(\"a\"; \"b\")] | length", &format!("[{}\"a\"]", "\"aaaa\",".repeat(2_000)), "2001"),
+        ("ltrimstr(\"a\"), ascii_downcase, explode[0], ([97] | implode)", r#""aB""#, r#""B" "ab" 97 "a""#),
+        ("@base64, @uri, @html", r#""a<b""#, r#""YTxi" "a%3Cb" "a&lt;b""#),
+        ("todate, (todate | fromdate)", "0", "\"1970-01-01T00:00:00Z\" 0"),
+        ("[.[] as [$a, {b: $c}] | $a + $c]", r#"[[1, {"b": 2}]]"#, "[3]"),
+        ("first, last, nth(1), first(.[])", "[1, 2, 3]", "1 3 2 1"),
+        ("transpose, (map(add))", "[[1, 2], [3, 4]]", "[[1,3],[2,4]] [3,7]"),
+        ("bsearch(2), bsearch(5)", "[1, 2, 3]", "1 -4"),
+        ("with_entries(.value += 1), map_values(. + 1)", r#"{"a": 1}"#, r#"{"a":2} {"a":2}"#),
+        ("[label $out | .[] | if . == 2 then break $out else . end]", "[1, 2, 3]", "[1]"),
+        ("[foreach .[] as $x (0; . + $x)]", "[1, 2, 3]", "[1,3,6]"),
+        ("limit(2; .[]), (.[-1:])", "[1, 2, 3]", "1 2 [3]"),
+    ] {
+        let told = run(code, record).map_or_else(|reason| reason, |given| given.join(" "));
+        assert!(told.contains(expected) && (told == expected || !expected.starts_with('[')), "{code}: {told}");
+    }
+}
+
+/// Each error is where somebody would look for it.
+#[test]
+fn wrong_programs_are_told_with_their_places() {
+    let mut wrong = Vec::new();
+    for (code, line, column, reason) in [
+        ("", 1, 1, "term"),
+        ("   \n\n", 3, 1, "term"),
+        ("# only a comment", 1, 17, "term"),
+        ("{", 1, 2, "closing brace"),
+        (".a |", 1, 5, "term"),
+        (".a\n| .b\n| ", 3, 3, "term"),
+        ("| .a", 1, 1, "term"),
+        (".a |\n| .b", 2, 1, "term"),
+        ("{conversation: .c", 1, 18, "closing brace"),
+        ("{conversation: .c,, text: .t}", 1, 19, ""),
+        ("{conversation .c}", 1, 15, ""),
+        ("{conversation: }", 1, 16, "term"),
+        ("{conversation: .c text: .t}", 1, 19, "brace"),
+        ("[.a, .b", 1, 8, "closing bracket"),
+        ("(.a", 1, 4, "closing parenthesis"),
+        (".a)", 1, 3, ""),
+        (".[0", 1, 4, "closing bracket"),
+        ("\"abc", 1, 5, ""),
+        ("\"\\(.a\"", 1, 7, "closing quote"),
+        ("\"\\q\"", 1, 3, ""),
+        ("if .a then .b", 1, 14, "else or end"),
+        ("if .a .b else .c end", 1, 10, "then"),
+        (".a as x | .b", 1, 7, "pattern"),
+        (".a as $x", 1, 9, "|"),
+        ("reduce .[] as $x (0)", 1, 1, "`reduce`"),
+        ("def f: .a", 1, 10, ";"),
+        ("def f(: .a; f", 1, 14, "closing parenthesis"),
+        ("def : .a; .", 1, 5, "identifier"),
+        ("try", 1, 4, "term"),
+        (".a.", 1, 4, ""),
+        ("select(.a", 1, 10, "closing parenthesis"),
+        ("selct(.a)", 1, 1, "there is no filter `selct`"),
+        ("select(.a; .b)", 1, 1, "there is no filter `select`"),
+        (".a | rolle", 1, 6, "there is no filter `rolle`"),
+        ("{text: .t,\n conversation: .c,\n speaker: (.s | rool)}", 3, 17, "there is no filter `rool`"),
+        (".a | $x", 1, 6, "there is no variable `$x`"),
+        (".[] as $x | $y", 1, 13, "there is no variable `$y`"),
+        ("break $out", 1, 7, "there is no label"),
+        ("@nonsense \"x\"", 1, 1, "there is no filter `@nonsense`"),
+        ("input", 1, 1, "there is no filter `input`"),
+        ("import \"a\" as a; .", 1, 8, ""),
+        ("é | ö", 1, 1, ""),
+        ("\"é\" | ö", 1, 7, ""),
+        (".a || .b", 1, 4, "nothing"),
+        (".a == ", 1, 7, "term"),
+        ("5 5", 1, 3, "nothing"),
+    ] {
+        match Program::of(code, &["$source"]).err() {
+            Some(error) if (error.line, error.column) == (line, column) && error.reason.contains(reason) => {}
+            other => wrong.push(format!("{code:?}: {:?}", other.map(|error| error.to_string()))),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

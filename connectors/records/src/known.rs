@@ -1,0 +1,113 @@
+//! What is remembered of messages that became turns: numbers of conversations, ids, histories of calls.
+
+use std::collections::HashMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Remembers texts by key. The implementor keeps errors of its store, and reports them when it stores.
+pub trait Memory {
+    /// What is under a key.
+    fn get(&mut self, key: &str) -> Option<String>;
+    /// Puts a text under a key, or removes it.
+    fn set(&mut self, key: &str, value: Option<String>);
+}
+
+/// Remembers in memory.
+#[derive(Debug, Default)]
+pub struct InMemory(HashMap<String, String>);
+
+impl Memory for InMemory {
+    fn get(&mut self, key: &str) -> Option<String> {
+        self.0.get(key).cloned()
+    }
+
+    fn set(&mut self, key: &str, value: Option<String>) {
+        match value {
+            Some(value) => self.0.insert(key.to_owned(), value),
+            None => self.0.remove(key),
+        };
+    }
+}
+
+/// A conversation, so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Conversation {
+    /// The number of the last question.
+    pub last: u32,
+    /// The number of the part, from 0: a mark begins another one.
+    pub part: u32,
+    /// Whether a mark or a message was there.
+    pub has_begun: bool,
+    /// Whether the agent spoke or was spoken to.
+    pub has_agent: bool,
+}
+
+/// A message that became a turn, or was left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Said {
+    /// Its conversation.
+    pub conversation: String,
+    /// The number of the question that it is or follows.
+    pub turn: u32,
+}
+
+/// What messages with one key share.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Shared {
+    pub conversation: Option<String>,
+    pub time: Option<f64>,
+}
+
+/// The messages of a conversation of calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct History {
+    /// Hashes of the last messages.
+    pub last: Vec<u64>,
+    /// Number of all messages.
+    pub count: usize,
+    /// The hash of all messages.
+    pub all: String,
+}
+
+/// A kind of what is remembered, with its prefix.
+pub(crate) trait Kind: Serialize + DeserializeOwned {
+    const PREFIX: char;
+}
+
+impl Kind for Conversation {
+    const PREFIX: char = 'c';
+}
+impl Kind for Said {
+    const PREFIX: char = 'i';
+}
+impl Kind for Shared {
+    const PREFIX: char = 'j';
+}
+impl Kind for History {
+    const PREFIX: char = 'h';
+}
+
+/// The conversation that has just said this history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Continued(pub String);
+
+impl Kind for Continued {
+    const PREFIX: char = 'p';
+}
+
+fn key<T: Kind>(name: &str) -> String {
+    format!("{}:{name}", T::PREFIX)
+}
+
+pub(crate) fn get<T: Kind>(memory: &mut dyn Memory, name: &str) -> Option<T> {
+    serde_json::from_str(&memory.get(&key::<T>(name))?).ok()
+}
+
+pub(crate) fn set<T: Kind>(memory: &mut dyn Memory, name: &str, value: &T) {
+    memory.set(&key::<T>(name), serde_json::to_string(value).ok());
+}
+
+pub(crate) fn remove<T: Kind>(memory: &mut dyn Memory, name: &str) {
+    memory.set(&key::<T>(name), None);
+}

@@ -1,0 +1,400 @@
+//! Assembly of records as they come: messages wait for what belongs before them, and then become turns for good.
+//!
+//! What [`assemble`](crate::assemble()) does with a whole log is done here with the messages of a conversation that are due:
+//! those that have waited for the time that the form needs, and what belongs before them. A turn that was given stays:
+//! another version of its message, or its deletion, is counted when it comes later than that.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use jaq_json::Val;
+use serde::{Deserialize, Serialize};
+
+use crate::Turn;
+use crate::assemble::{LeftOut, is_agent, joined, merged, taken_back, turn_of, versions};
+use crate::calls;
+use crate::chains::{branch, with_conversations};
+use crate::known::{self, Conversation, Memory, Said, Shared};
+use crate::message::{Call, Item, Message, Options};
+
+/// A message or a call that waits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// When it becomes a turn, in milliseconds; never, if it waits for its agent.
+    pub due: Option<u64>,
+    /// Where its record is.
+    pub position: String,
+    /// What waits.
+    pub item: Item,
+}
+
+/// Messages that wait, and how they become turns.
+#[derive(Debug)]
+pub struct Stream {
+    options: Options,
+    held: BTreeMap<u64, Held>,
+    next: u64,
+}
+
+/// What became of messages that were due.
+#[derive(Debug, Default)]
+pub struct Released {
+    /// The turns, with the places of their records.
+    pub turns: Vec<(Turn, String)>,
+    /// The numbers of those that do not wait any more.
+    pub done: Vec<u64>,
+    /// The numbers of those that wait for their agent now.
+    pub waiting: Vec<u64>,
+    /// Number of messages that became no turn, by the reason.
+    pub left_out: LeftOut,
+}
+
+/// The order of messages and calls: by what the mapping says, and as they came.
+type Place = (Option<Val>, u64);
+
+impl Stream {
+    /// Goes on with what waits, by its numbers. `next` is larger than all numbers before.
+    pub fn new(options: Options, held: BTreeMap<u64, Held>, next: u64) -> Self {
+        Self { options, held, next }
+    }
+
+    /// The number of the next message.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether a message before this number will be due.
+    pub fn is_any_due_before(&self, number: u64) -> bool {
+        self.held.range(..number).any(|(_, held)| held.due.is_some())
+    }
+
+    /// Number of messages and calls that wait.
+    pub fn waiting(&self) -> usize {
+        self.held.len()
+    }
+
+    /// When the first one is due.
+    pub fn due(&self) -> Option<u64> {
+        self.held.values().filter_map(|held| held.due).min()
+    }
+
+    /// Takes what a mapping gives for a record. Returns the numbers.
+    pub fn take(&mut self, items: Vec<Item>, position: &str, due: u64) -> std::ops::Range<u64> {
+        let first = self.next;
+        for mut item in items {
+            match &mut item {
+                Item::Message(message) => message.at = self.next,
+                Item::Call(call) => call.at = self.next,
+            }
+            self.held.insert(self.next, Held { due: Some(due), position: position.to_owned(), item });
+            self.next += 1;
+        }
+        first..self.next
+    }
+
+    /// What waits under a number.
+    pub fn held(&self, number: u64) -> Option<&Held> {
+        self.held.get(&number)
+    }
+
+    /// None is due later than this.
+    pub fn no_later(&mut self, most: u64) {
+        for held in self.held.values_mut() {
+            held.due = held.due.map(|due| due.min(most));
+        }
+    }
+
+    /// The first ones are due now.
+    pub fn hurry(&mut self, number: usize) {
+        self.held.values_mut().take(number).for_each(|held| held.due = Some(0));
+    }
+
+    /// Makes turns of what is due, or of all.
+    pub fn release(&mut self, now: u64, all: bool, memory: &mut dyn Memory) -> Released {
+        let mut released = Released::default();
+        let is_due = |held: &Held| all || held.due.is_some_and(|due| due <= now);
+        if !self.held.values().any(is_due) {
+            return released;
+        }
+        let mut messages = self.due_messages(&is_due, memory);
+        let calls = self.due_calls(&is_due);
+        released.done.extend(calls.iter().map(|call| call.at));
+        messages.extend(calls::messages(calls, memory));
+        let positions: HashMap<u64, String> = messages
+            .iter()
+            .filter_map(|message| Some((message.at, self.held.get(&message.at)?.position.clone())))
+            .collect();
+        let left_out = &mut released.left_out;
+        let mut conversations: Vec<(String, Vec<Message>)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for message in messages {
+            released.done.push(message.at);
+            let Some(name) = message.conversation.clone() else {
+                *left_out.entry("no conversation").or_default() += 1;
+                continue;
+            };
+            let at = *places.entry(name.clone()).or_insert_with(|| {
+                conversations.push((name, Vec::new()));
+                conversations.len() - 1
+            });
+            conversations[at].1.push(message);
+        }
+        let mut turns: Vec<(u64, Turn, String)> = Vec::new();
+        for (name, messages) in conversations {
+            let mut conversation = known::get::<Conversation>(memory, &name).unwrap_or_default();
+            conversation.has_agent |= messages.iter().any(|message| is_agent(message) || message.to_agent);
+            if self.options.with_agent && !conversation.has_agent {
+                // Those that there is no room for are left out.
+                let is_over =
+                    |message: &Message| all || self.held.get(&message.at).is_some_and(|held| held.due == Some(0));
+                let over = messages.iter().filter(|message| is_over(message)).count() as u64;
+                if over > 0 {
+                    *left_out.entry("without the agent").or_default() += over;
+                }
+                released.waiting.extend(messages.iter().filter(|message| !is_over(message)).map(|message| message.at));
+                continue;
+            }
+            // A conversation's turns stay in their order, and conversations take turns as their records came.
+            let mut last = 0;
+            for (at, turn) in self.turns(&name, &mut conversation, messages, memory, left_out) {
+                last = last.max(at);
+                let position = positions.get(&at).cloned().unwrap_or_default();
+                turns.push((last, turn, position));
+            }
+            known::set(memory, &name, &conversation);
+        }
+        let waiting: HashSet<u64> = released.waiting.iter().copied().collect();
+        released.done.retain(|number| !waiting.contains(number));
+        released.done.sort_unstable();
+        released.done.dedup();
+        for number in &released.done {
+            self.held.remove(number);
+        }
+        for number in &released.waiting {
+            if let Some(held) = self.held.get_mut(number) {
+                held.due = None;
+            }
+        }
+        turns.sort_by_key(|(at, ..)| *at);
+        released.turns.extend(turns.into_iter().map(|(_, turn, position)| (turn, position)));
+        released
+    }
+
+    /// The calls that are due, and those that belong before them.
+    fn due_calls(&self, is_due: &dyn Fn(&Held) -> bool) -> Vec<Call> {
+        let calls = self.held.iter().filter_map(|(number, held)| match &held.item {
+            Item::Call(call) => Some((*number, &**call, is_due(held))),
+            Item::Message(_) => None,
+        });
+        let calls: Vec<(u64, &Call, bool)> = calls.collect();
+        let Some(last) = calls.iter().filter(|call| call.2).map(|(at, call, _)| (call.order.clone(), *at)).max() else {
+            return Vec::new();
+        };
+        let ids: HashSet<&str> =
+            calls.iter().filter(|call| call.2).filter_map(|(_, call, _)| call.id.as_deref()).collect();
+        let belongs = |at: u64, call: &Call| {
+            (call.order.clone(), at) <= last || call.id.as_deref().is_some_and(|id| ids.contains(id))
+        };
+        let due: Vec<u64> = calls.iter().filter(|(at, call, _)| belongs(*at, call)).map(|(at, ..)| *at).collect();
+        let taken = due.iter().filter_map(|at| self.held.get(at)).filter_map(|held| match &held.item {
+            Item::Call(call) => Some((**call).clone()),
+            Item::Message(_) => None,
+        });
+        taken.collect()
+    }
+
+    /// The messages that are due, and those that belong before them or to them, with their conversations.
+    fn due_messages(&self, is_due: &dyn Fn(&Held) -> bool, memory: &mut dyn Memory) -> Vec<Message> {
+        let waiting = self.held.values().filter_map(|held| match &held.item {
+            Item::Message(message) => Some(((**message).clone(), is_due(held), held.due.is_none())),
+            Item::Call(_) => None,
+        });
+        let (mut messages, flags): (Vec<Message>, Vec<(bool, bool)>) =
+            waiting.map(|(message, is_due, waits)| (message, (is_due, waits))).unzip();
+        // A deletion may name the message only.
+        let of_ids = messages.iter().filter_map(|message| Some((message.id.clone()?, message.conversation.clone()?)));
+        let of_ids: HashMap<String, String> = of_ids.collect();
+        for message in &mut messages {
+            if let (None, Some(id)) = (&message.conversation, &message.id) {
+                let known = || known::get::<Said>(memory, id).map(|said| said.conversation);
+                message.conversation = of_ids.get(id).cloned().or_else(known);
+            }
+            if let Some(Shared { conversation, time }) = message.join.as_ref().and_then(|key| known::get(memory, key)) {
+                message.conversation = message.conversation.take().or(conversation);
+                message.time = message.time.or(time);
+            }
+            // A parent that is not here may be known.
+            if let (None, Some(parent)) = (&message.conversation, &message.parent) {
+                message.conversation = known::get::<Said>(memory, parent).map(|said| said.conversation);
+            }
+        }
+        let messages = with_conversations(joined(messages));
+        // Versions of a message, and its deletion, have the place of the first one.
+        let mut firsts: HashMap<&str, Place> = HashMap::new();
+        for message in messages.iter().filter(|message| !message.removed) {
+            let Some(id) = message.id.as_deref() else { continue };
+            let first = firsts.entry(id).or_insert_with(|| (None, message.at));
+            first.0 = first.0.take().or_else(|| message.order.clone());
+        }
+        let place = |message: &Message| -> Place {
+            let first = message.id.as_deref().and_then(|id| firsts.get(id));
+            first.cloned().unwrap_or_else(|| (message.order.clone(), message.at))
+        };
+        let is_alone =
+            |message: &Message| message.removed && message.id.as_deref().is_some_and(|id| !firsts.contains_key(id));
+        let cuts = cuts(&messages, &flags);
+        let is_cut = |message: &Message| {
+            let cut = message.conversation.as_deref().and_then(|conversation| cuts.get(conversation));
+            cut.is_some_and(|cut| place(message) >= *cut)
+        };
+        let mut last: HashMap<&str, Place> = HashMap::new();
+        let (mut ids, mut merges, mut agents) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for (message, (is_due, _)) in messages.iter().zip(&flags) {
+            let Some(conversation) = message.conversation.as_deref() else { continue };
+            if is_agent(message) || message.to_agent {
+                agents.insert(conversation);
+            }
+            if !is_due || is_cut(message) || is_alone(message) {
+                continue;
+            }
+            ids.extend(message.id.as_deref());
+            merges.extend(message.merge.as_deref().map(|merge| (conversation, merge)));
+            let place = place(message);
+            let last = last.entry(conversation).or_insert_with(|| place.clone());
+            *last = (&*last).max(&place).clone();
+        }
+        let belongs = |message: &Message, is_due: bool, waits: bool| {
+            let is_known = message.id.as_deref().is_some_and(|id| ids.contains(id));
+            let Some(conversation) = message.conversation.as_deref() else { return is_due || is_known };
+            let is_before = !is_alone(message) && last.get(conversation).is_some_and(|last| place(message) <= *last);
+            let is_joined = message.merge.as_deref().is_some_and(|merge| merges.contains(&(conversation, merge)));
+            let is_asked = waits && agents.contains(conversation);
+            !is_cut(message) && (is_due || is_before || is_known || is_joined || is_asked)
+        };
+        let all = messages.iter().zip(&flags).filter(|(message, (is_due, waits))| belongs(message, *is_due, *waits));
+        all.map(|(message, _)| message.clone()).collect()
+    }
+
+    /// The turns of messages of a conversation, with the numbers of the messages.
+    fn turns(
+        &self,
+        name: &str,
+        conversation: &mut Conversation,
+        messages: Vec<Message>,
+        memory: &mut dyn Memory,
+        left_out: &mut LeftOut,
+    ) -> Vec<(u64, Turn)> {
+        let shared = messages.iter().filter_map(|message| Some((message.join.clone()?, message.time)));
+        for (key, time) in shared.collect::<Vec<_>>() {
+            known::set(memory, &key, &Shared { conversation: Some(name.to_owned()), time });
+        }
+        // What is deleted before it comes is no turn then.
+        let of_deleted = messages.iter().filter(|message| message.removed).filter_map(|message| message.id.clone());
+        let deleted: Vec<String> = of_deleted.collect();
+        let mut messages = versions(self.unknown(messages, memory, left_out), left_out);
+        for id in deleted {
+            known::set(memory, &id, &Said { conversation: name.to_owned(), turn: conversation.last });
+        }
+        messages.sort_by(|a, b| a.order.cmp(&b.order));
+        if self.options.branch {
+            let before = messages.len();
+            messages = branch(messages);
+            let left = (before - messages.len()) as u64;
+            if left > 0 {
+                *left_out.entry("another branch").or_default() += left;
+            }
+        }
+        let mut found = Vec::new();
+        let mut part: Vec<Message> = Vec::new();
+        for message in messages {
+            if !message.starts {
+                part.push(message);
+                continue;
+            }
+            self.part(name, conversation, std::mem::take(&mut part), memory, left_out, &mut found);
+            if conversation.has_begun {
+                (conversation.part, conversation.last) = (conversation.part + 1, 0);
+            }
+            conversation.has_begun = true;
+        }
+        self.part(name, conversation, part, memory, left_out, &mut found);
+        found
+    }
+
+    /// The messages without those that are known, whose turns were given.
+    fn unknown(&self, messages: Vec<Message>, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Vec<Message> {
+        let mut kept = Vec::new();
+        for message in messages {
+            let known = message.id.as_ref().and_then(|id| known::get::<Said>(memory, id));
+            let reason = match (known, message.removed) {
+                (None, _) => {
+                    kept.push(message);
+                    continue;
+                }
+                (Some(_), true) => "deleted after it was a turn",
+                (Some(_), false) => "again after it was a turn",
+            };
+            *left_out.entry(reason).or_default() += 1;
+        }
+        kept
+    }
+
+    /// The turns of messages between marks.
+    fn part(
+        &self,
+        name: &str,
+        conversation: &mut Conversation,
+        messages: Vec<Message>,
+        memory: &mut dyn Memory,
+        left_out: &mut LeftOut,
+        found: &mut Vec<(u64, Turn)>,
+    ) {
+        conversation.has_begun |= !messages.is_empty();
+        let id = match conversation.part {
+            0 => name.to_owned(),
+            part => format!("{name}#{}", part + 1),
+        };
+        let messages = merged(taken_back(messages, left_out), self.options.glue.as_deref().unwrap_or(" "));
+        for message in messages {
+            let (at, own, parent) = (message.at, message.id.clone(), message.parent.clone());
+            // On another branch, the numbers go on from the parent's.
+            let parent = parent.filter(|_| self.options.branch).and_then(|id| known::get::<Said>(memory, &id));
+            let mut last = parent.map_or(conversation.last, |said| said.turn);
+            if let Some(turn) = turn_of(&id, message, &mut last, left_out) {
+                found.push((at, turn));
+            }
+            conversation.last = last;
+            if let Some(own) = own {
+                known::set(memory, &own, &Said { conversation: name.to_owned(), turn: last });
+            }
+        }
+    }
+}
+
+/// The questions that what is not due yet takes back, with what follows them: the first one of each conversation.
+fn cuts(messages: &[Message], flags: &[(bool, bool)]) -> HashMap<String, Place> {
+    let mut cuts: HashMap<String, Place> = HashMap::new();
+    let waits = |(message, (is_due, _)): &(&Message, &(bool, bool))| message.rewind && !is_due;
+    let names: HashSet<&str> =
+        messages.iter().zip(flags).filter(waits).filter_map(|(message, _)| message.conversation.as_deref()).collect();
+    if names.is_empty() {
+        return cuts;
+    }
+    let mut of_these: Vec<(&Message, &(bool, bool))> = messages.iter().zip(flags).collect();
+    of_these.retain(|(message, _)| message.conversation.as_deref().is_some_and(|name| names.contains(name)));
+    of_these.sort_by(|(a, _), (b, _)| a.order.cmp(&b.order).then(a.at.cmp(&b.at)));
+    let mut questions: HashMap<&str, Vec<Place>> = HashMap::new();
+    for (message, (is_due, _)) in of_these {
+        let name = message.conversation.as_deref().unwrap_or_default();
+        let questions = questions.entry(name).or_default();
+        if message.speaker.as_deref() == Some("user") {
+            questions.push((message.order.clone(), message.at));
+        } else if let Some(question) = message.rewind.then(|| questions.pop()).flatten().filter(|_| !is_due) {
+            let cut = cuts.entry(name.to_owned()).or_insert_with(|| question.clone());
+            *cut = (&*cut).min(&question).clone();
+        }
+    }
+    cuts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+use super::*;
+use crate::decode::{Odd, json};
+use crate::{InMemory, Mapping, Record, Source, assemble};
+
+/// A program and its log.
+struct Log {
+    mapping: Mapping,
+    lines: Vec<String>,
+}
+
+impl Log {
+    fn of(code: &str, lines: &str) -> Self {
+        Self { mapping: Mapping::of(code).unwrap(), lines: lines.lines().map(str::to_owned).collect() }
+    }
+
+    fn items(&self, number: usize) -> Vec<Item> {
+        let value = json(self.lines[number].as_bytes(), &mut Odd::default()).unwrap();
+        let source = Source { path: "log".into(), number: number as u64 + 1 };
+        self.mapping.run(&Record { value, source }).unwrap()
+    }
+
+    /// The turns of all records at once, sorted.
+    fn whole(&self) -> Vec<String> {
+        let items = (0..self.lines.len()).flat_map(|number| self.items(number)).collect();
+        shown(assemble(items, self.mapping.options()).0)
+    }
+
+    /// The turns of records that come in this order, one in each second, and settle within `settle` seconds. Before each
+    /// record of `ends`, the process ends and another one goes on.
+    fn streamed(&self, order: &[usize], settle: u64, ends: &[usize]) -> (Vec<String>, LeftOut) {
+        let mut memory = InMemory::default();
+        let mut stream = Stream::new(self.mapping.options().clone(), BTreeMap::new(), 0);
+        let (mut turns, mut left_out) = (Vec::new(), LeftOut::new());
+        let mut take = |released: Released| {
+            turns.extend(released.turns.into_iter().map(|(turn, _)| turn));
+            released.left_out.into_iter().for_each(|(reason, number)| *left_out.entry(reason).or_default() += number);
+        };
+        for (second, number) in order.iter().enumerate() {
+            if ends.contains(&second) {
+                let stored = serde_json::to_string(&stream.held).unwrap();
+                stream =
+                    Stream::new(self.mapping.options().clone(), serde_json::from_str(&stored).unwrap(), stream.next);
+            }
+            let now = second as u64 * 1000;
+            stream.take(self.items(*number), &format!("log:{number}"), now + settle * 1000);
+            take(stream.release(now, false, &mut memory));
+        }
+        take(stream.release(0, true, &mut memory));
+        assert_eq!(stream.waiting(), 0);
+        (shown(turns), left_out)
+    }
+}
+
+/// The turns, by conversation.
+fn shown(turns: Vec<Turn>) -> Vec<String> {
+    let mut shown: Vec<(String, String)> = turns
+        .into_iter()
+        .map(|turn| {
+            let shown = format!("{} {} {} {}", turn.conversation_id, turn.turn, turn.speaker, turn.text);
+            (turn.conversation_id, shown)
+        })
+        .collect();
+    shown.sort_by(|a, b| a.0.cmp(&b.0));
+    shown.into_iter().map(|(_, turn)| turn).collect()
+}
+
+/// Places of a log in which each record is at most `window` records late: a different order for each seed.
+fn shuffled(length: usize, window: usize, seed: u64) -> Vec<usize> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let mut keyed: Vec<(usize, usize)> = (0..length).map(|at| (at + random(window + 1), at)).collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, at)| at).collect()
+}
+
+const MESSAGES: &str =
+    "{id, conversation: .c, speaker: .s, text: .t, order: .at, time: .at, version: .v, removed: .gone}";
+
+fn messages() -> String {
+    let mut log = String::new();
+    for at in 0..60 {
+        let (conversation, speaker) = (at % 3, if (at / 3).is_multiple_of(2) { "user" } else { "agent" });
+        log += &format!(
+            "{{\"id\": {at}, \"c\": \"c{conversation}\", \"s\": \"{speaker}\", \"t\": \"t{at}\", \"at\": {at}}}\n"
+        );
+        match at % 10 {
+            4 => {
+                log += &format!(
+                    "{{\"id\": {at}, \"c\": \"c{conversation}\", \"s\": \"{speaker}\", \"t\": \"new{at}\", \"at\": {at}, \"v\": 2}}\n"
+                )
+            }
+            7 => log += &format!("{{\"id\": {at}, \"gone\": true}}\n"),
+            _ => {}
+        }
+    }
+    log
+}
+
+/// Any order within the time that messages wait, any doubling, any edit within it and any restart gives the same turns.
+#[test]
+fn any_order_within_the_wait_gives_the_same_turns() {
+    let log = Log::of(MESSAGES, &messages());
+    let expected = log.whole();
+    assert_eq!(expected.len(), 54);
+    for seed in 0..50 {
+        let mut order = shuffled(log.lines.len(), 8, seed);
+        // Some records come twice.
+        for at in (0..order.len()).step_by(7).rev() {
+            order.insert(at + 1, order[at]);
+        }
+        let ends: Vec<usize> = (0..order.len()).filter(|at| (at + seed as usize).is_multiple_of(5)).collect();
+        let (found, left_out) = log.streamed(&order, 20, &ends);
+        assert_eq!(found, expected, "{seed}");
+        assert!(!left_out.keys().any(|reason| reason.contains("after it was a turn")), "{left_out:?}");
+        let (in_order, _) = log.streamed(&order, 1000, &[]);
+        assert_eq!(in_order, expected, "{seed}");
+    }
+}
+
+#[test]
+fn what_comes_later_than_that_changes_no_turn_and_is_counted() {
+    let log = Log::of(MESSAGES, &messages());
+    let order: Vec<usize> = (0..log.lines.len()).chain(0..log.lines.len()).collect();
+    let (found, left_out) = log.streamed(&order, 0, &[]);
+    assert_eq!(found.len(), 60, "each message was a turn at once");
+    assert!(found.contains(&"c1 1 user t4".to_owned()) || found.iter().any(|turn| turn.ends_with(" t4")), "{found:?}");
+    assert!(
+        left_out["again after it was a turn"] >= 60 && left_out["deleted after it was a turn"] >= 6,
+        "{left_out:?}"
+    );
+}
+
+#[test]
+fn histories_that_are_repeated_are_said_once_also_after_restarts() {
+    let mut lines = String::new();
+    let (mut said, mut id) = (vec![Vec::new(), Vec::new(), Vec::new()], 0);
+    for round in 0..6 {
+        for (conversation, said) in said.iter_mut().enumerate() {
+            id += 1;
+            said.push(serde_json::json!({"role": "user", "content": format!("Question {round} of {conversation}?")}));
+            let answer =
+                format!("Answer {round}.{}", if round == 0 { conversation.to_string() } else { String::new() });
+            lines += &serde_json::json!({"id": id, "messages": said, "answer": answer}).to_string();
+            lines += "\n";
+            said.push(serde_json::json!({"role": "assistant", "content": answer}));
+        }
+    }
+    let code = r#"{id, guess: true, order: .id, messages: (.messages | chat_messages), answer: {speaker: "agent", text: .answer}}"#;
+    let log = Log::of(code, &lines);
+    let expected = log.whole();
+    assert_eq!(expected.len(), 36);
+    for seed in 0..20 {
+        let (found, _) = log.streamed(&shuffled(log.lines.len(), 4, seed), 10, &[2, 5, 11]);
+        assert_eq!(found, expected, "{seed}");
+    }
+    // Nothing waits.
+    let order: Vec<usize> = (0..log.lines.len()).collect();
+    assert_eq!(log.streamed(&order, 0, &[1, 2, 3, 4, 5]).0, expected);
+}
+
+#[test]
+fn links_sessions_joins_and_the_agent_are_found_across_records() {
+    for (code, lines, window) in [
+        (
+            "{id, parent: .to, speaker: .s, text: .t, order: .at}",
+            r#"{"id": "a", "s": "user", "t": "When?", "at": 1}
+{"id": "b", "to": "a", "s": "agent", "t": "Today.", "at": 2}
+{"id": "c", "to": "b", "s": "user", "t": "At what time?", "at": 3}
+{"id": "x", "s": "user", "t": "Alone.", "at": 4}
+{"id": "d", "to": "c", "s": "agent", "t": "At ten.", "at": 5}"#,
+            2,
+        ),
+        (
+            "{id, conversation: \"c\", speaker: .s, text: .t, order: .at, starts: .new, rewind: .back}",
+            r#"{"new": true, "at": 1}
+{"s": "user", "t": "One?", "at": 2}
+{"s": "user", "t": "Oops?", "at": 3}
+{"back": true, "at": 4}
+{"s": "agent", "t": "Yes.", "at": 5}
+{"new": true, "at": 6}
+{"s": "user", "t": "Again?", "at": 7}"#,
+            2,
+        ),
+        (
+            "{id, join: .j, conversation: .c, speaker: .s, text: .t, order: .at}",
+            r#"{"id": 1, "j": 1, "s": "user", "t": "One?"}
+{"id": 2, "j": 1, "s": "agent", "t": "Yes."}
+{"j": 1, "c": "c", "at": 1}
+{"j": 2, "c": "c", "at": 2}
+{"id": 3, "j": 2, "s": "user", "t": "Two?"}"#,
+            1,
+        ),
+        (
+            "#: {\"with_agent\": true}\n{id, conversation: .c, speaker: .s, text: .t, order: .at, to_agent: .bot}",
+            r#"{"id": 1, "c": "a", "s": "user", "t": "Hi all.", "at": 1}
+{"id": 2, "c": "b", "s": "user", "t": "Nobody asks the bot.", "at": 2}
+{"id": 3, "c": "a", "s": "user", "t": "Bot?", "bot": true, "at": 3}
+{"id": 4, "c": "a", "s": "agent", "t": "Yes.", "at": 4}"#,
+            1,
+        ),
+    ] {
+        let log = Log::of(code, lines);
+        let expected = log.whole();
+        assert!(!expected.is_empty());
+        for seed in 0..20 {
+            let order = shuffled(log.lines.len(), window, seed);
+            let ends: Vec<usize> = (0..order.len()).collect();
+            // Without an order of its own, a message stays where it came.
+            let is_stable = !code.contains("join") || order.windows(2).all(|two| two[0] < two[1]);
+            if is_stable {
+                assert_eq!(log.streamed(&order, 5, &ends).0, expected, "{code} {order:?}");
+            }
+        }
+    }
+    // One by one, a message whose parent is known goes on with its conversation, and one on another branch with its number.
+    let code = "#: {\"branch\": true}\n{id, parent: .to, speaker: .s, text: .t}";
+    let log = Log::of(
+        code,
+        r#"{"id": "a", "s": "user", "t": "When?"}
+{"id": "b", "to": "a", "s": "agent", "t": "Today."}
+{"id": "c", "to": "b", "s": "user", "t": "At what time?"}
+{"id": "d", "to": "b", "s": "user", "t": "And where?"}
+{"id": "e", "to": "d", "s": "agent", "t": "Here."}"#,
+    );
+    let (found, _) = log.streamed(&[0, 1, 2, 3, 4], 0, &[3]);
+    let expected =
+        ["a 1 user When?", "a 1 agent Today.", "a 2 user At what time?", "a 2 user And where?", "a 2 agent Here."];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn messages_that_there_is_no_room_for_and_that_wait_for_no_agent_are_left_out() {
+    let mapping =
+        Mapping::of("#: {\"with_agent\": true}\n{conversation: .c, speaker: \"user\", text: .t, to_agent: .bot}");
+    let log =
+        Log { mapping: mapping.unwrap(), lines: (0..5).map(|at| format!("{{\"c\": {at}, \"t\": \"x\"}}")).collect() };
+    let mut memory = InMemory::default();
+    let mut stream = Stream::new(log.mapping.options().clone(), BTreeMap::new(), 0);
+    for number in 0..5 {
+        stream.take(log.items(number), "log:1", 1);
+    }
+    let released = stream.release(1, false, &mut memory);
+    assert_eq!((released.waiting.len(), stream.waiting(), stream.due()), (5, 5, None), "they wait for their agent");
+    stream.hurry(3);
+    let released = stream.release(1, false, &mut memory);
+    assert_eq!((released.done.len(), released.left_out["without the agent"], stream.waiting()), (3, 3, 2));
+    // What waited for the end of a log that was read once is due when the log is followed.
+    stream.take(log.items(0), "log:1", u64::MAX);
+    stream.no_later(7);
+    assert_eq!(stream.due(), Some(7));
+}

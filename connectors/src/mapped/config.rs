@@ -1,0 +1,136 @@
+//! The fields of a source with a mapping.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use turnflow_engine::component::Check;
+use turnflow_engine::spec::{FilePath, did_you_mean};
+use turnflow_records::presets::{PRESETS, preset};
+use turnflow_records::{Mapping, Options};
+
+use super::IntakeOptions;
+
+/// What makes messages of records.
+#[derive(Clone, Debug, Deserialize)]
+pub enum MapConfig {
+    /// A jq program.
+    Jq(String),
+    /// A file with a jq program, relative to the pipeline file.
+    JqFile(FilePath),
+    /// The preset of a form that many programs write (`turnflow map --list`).
+    Preset(String),
+}
+
+/// How messages become turns.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConversationsConfig {
+    /// While a log is followed: how long a message waits for others that belong before it, or change or delete it, in
+    /// seconds. Default: what the mapping says, or else 0.
+    pub settle_s: Option<f64>,
+    /// Leave out conversations in which no agent speaks or is spoken to. Default: what the mapping says.
+    pub with_agent: Option<bool>,
+    /// Of messages with parents that wait together, only the branch with the latest one counts, and a later message on
+    /// another branch has the number that follows its parent's. Default: what the mapping says.
+    pub branch: Option<bool>,
+    /// Maximum number of messages that wait. Beyond that, the first ones become turns. Default: 100,000.
+    pub max_waiting: usize,
+    /// Maximum number of conversations, messages with an id and histories that are remembered, those used longest ago are
+    /// forgotten first. Default: 1,000,000.
+    pub max_known: u64,
+}
+
+impl Default for ConversationsConfig {
+    fn default() -> Self {
+        Self { settle_s: None, with_agent: None, branch: None, max_waiting: 100_000, max_known: 1_000_000 }
+    }
+}
+
+/// The fields of a source that concern its mapping.
+pub struct MapFields<'a> {
+    /// Its field `map`.
+    pub map: Option<&'a MapConfig>,
+    /// Its field `conversations`.
+    pub conversations: &'a ConversationsConfig,
+    /// The file that it reads.
+    pub file: Option<&'a Path>,
+}
+
+impl MapFields<'_> {
+    /// Reports what is wrong.
+    pub fn validate(&self, check: &mut Check<'_>) {
+        check.within("conversations", |check| {
+            check.range("settle_s", self.conversations.settle_s.unwrap_or_default(), 0.0, 3600.0);
+            check.range("max_waiting", self.conversations.max_waiting, 1, 10_000_000);
+            check.range("max_known", self.conversations.max_known, 1000, 1_000_000_000);
+        });
+        let Some(map) = self.map else { return };
+        let (name, code) = match map {
+            MapConfig::Jq(code) => (None, code.clone()),
+            MapConfig::JqFile(file) => {
+                let Some(code) = check.text("map", file) else { return };
+                (Some(file.written.as_str()), code)
+            }
+            MapConfig::Preset(name) => match preset(name) {
+                Some(code) => (Some(name.as_str()), code.to_owned()),
+                None => {
+                    let near = did_you_mean(name, PRESETS.iter().map(|(known, _)| *known));
+                    let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+                    let message = format!("there is no preset `{name}`{near}; `turnflow map --list` lists them");
+                    return check.error("no-such-preset", "map", message);
+                }
+            },
+        };
+        match (Mapping::of(&code), name) {
+            (Ok(mapping), _) => {
+                if let Some(form) = mapping.options().decode.as_deref().filter(|form| *form != "jsonl") {
+                    let message = format!(
+                        "the mapping reads files of the form `{form}`, and this source gives records of JSON: make turns \
+                         of such files with `turnflow map`"
+                    );
+                    check.error("map-form", "map", message);
+                }
+            }
+            (Err(error), None) => check.error_within("bad-map", "map", (error.line, error.column), error.reason),
+            (Err(error), Some(name)) => check.error("bad-map", "map", format!("{name}, {error}")),
+        }
+    }
+
+    /// What `explain` adds.
+    pub fn explain(&self) -> String {
+        match self.map {
+            None => String::new(),
+            Some(MapConfig::Jq(_)) => ", map: Jq".to_owned(),
+            Some(MapConfig::JqFile(file)) => format!(", map: JqFile({:?})", file.written),
+            Some(MapConfig::Preset(name)) => format!(", map: Preset({name:?})"),
+        }
+    }
+
+    /// The mapping, if there is one.
+    pub(super) fn mapping(&self) -> Option<Result<Mapping, String>> {
+        let code = match self.map? {
+            MapConfig::Jq(code) => Ok(code.clone()),
+            MapConfig::JqFile(file) => {
+                std::fs::read_to_string(&file.path).map_err(|error| format!("cannot read `{}`: {error}", file.written))
+            }
+            MapConfig::Preset(name) => preset(name).map(str::to_owned).ok_or_else(|| format!("no preset `{name}`")),
+        };
+        Some(code.and_then(|code| Mapping::of(&code).map_err(|error| error.to_string())))
+    }
+
+    /// How records are taken, with these options of the mapping.
+    pub(super) fn intake(&self, id: &str, options: &Options) -> IntakeOptions {
+        let options = options.clone();
+        let Self { conversations, file, .. } = self;
+        IntakeOptions {
+            settle_ms: (conversations.settle_s.unwrap_or(options.settle_s) * 1000.0) as u64,
+            max_waiting: conversations.max_waiting,
+            path: file.map_or_else(|| id.to_owned(), |file| file.display().to_string()),
+            assembly: Options {
+                with_agent: conversations.with_agent.unwrap_or(options.with_agent),
+                branch: conversations.branch.unwrap_or(options.branch),
+                ..options
+            },
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Takes the records of a source, maps them, and holds their messages until they are due.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::{Condvar, Mutex};
+use turnflow_engine::connector::{Mode, Offsets, SourceOffset, Stopped, TakesRecords, TurnOutput};
+use turnflow_engine::database::DatabaseError;
+use turnflow_engine::panics::caught;
+use turnflow_records::{Mapping, Odd, Record, Source, Stream, decode};
+
+use super::store::{Change, Known, Store, Stored};
+use super::{Counts, IntakeOptions};
+
+/// Maximum number of records that are taken and not stored.
+const AHEAD: usize = 2048;
+/// How often a wait looks whether the engine stops.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Now, in milliseconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) struct Intake {
+    mapping: Arc<Mapping>,
+    options: IntakeOptions,
+    counts: Counts,
+    mode: Mode,
+    output: TurnOutput,
+    taken: Mutex<Taken>,
+    /// Signals that what was taken is stored.
+    room: Condvar,
+    changed: (Sender<()>, Receiver<()>),
+    ended: AtomicBool,
+    is_complete: AtomicBool,
+    closed: AtomicBool,
+}
+
+struct Taken {
+    stream: Stream,
+    /// What is known, and what has changed since it was stored.
+    known: Known,
+    input: Offsets,
+    /// Number of records of all runs.
+    records: u64,
+    /// Number of records since the last storing.
+    unstored: usize,
+    /// The first number of a message that is not stored.
+    first_unstored: u64,
+    /// Whether there is something to store.
+    is_changed: bool,
+    /// All messages before this number existed at the start.
+    caught_up: Option<u64>,
+    /// Messages that became no turn, records that gave no message, and odd ones.
+    left_out: HashMap<&'static str, u64>,
+    odd: Odd,
+}
+
+impl Intake {
+    pub fn new(
+        mapping: Arc<Mapping>,
+        (options, counts): (IntakeOptions, Counts),
+        mode: Mode,
+        stored: Stored,
+        output: TurnOutput,
+    ) -> Self {
+        let mut stream = Stream::new(options.assembly.clone(), stored.held, stored.next_held);
+        if mode == Mode::Follow {
+            // What waited for the end of a log that was read once, or the clock was set.
+            stream.no_later(now() + options.settle_ms);
+        }
+        let taken = Taken {
+            stream,
+            known: Known::default(),
+            input: stored.input,
+            records: stored.records,
+            unstored: 0,
+            first_unstored: stored.next_held,
+            is_changed: false,
+            caught_up: None,
+            left_out: HashMap::new(),
+            odd: Odd::default(),
+        };
+        Self {
+            mapping,
+            options,
+            counts,
+            mode,
+            output,
+            taken: Mutex::new(taken),
+            room: Condvar::new(),
+            changed: bounded(1),
+            ended: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Receives a message when something was taken.
+    pub fn changed(&self) -> &Receiver<()> {
+        &self.changed.1
+    }
+
+    fn signal(&self) {
+        let _ = self.changed.0.try_send(());
+    }
+
+    /// The source has ended: after all records, or because it failed or was stopped.
+    pub fn ended(&self, is_complete: bool) {
+        self.is_complete.store(is_complete, Ordering::Release);
+        self.ended.store(true, Ordering::Release);
+        self.signal();
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Nothing is stored any more.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.room.notify_all();
+    }
+
+    /// Says what became no turn in this run.
+    pub fn tell_left_out(&self) {
+        let taken = self.taken.lock();
+        let mut reasons: Vec<String> =
+            taken.left_out.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
+        reasons.sort_unstable();
+        if !reasons.is_empty() {
+            let left_out = reasons.join(", ");
+            tracing::info!(source = self.options.path, left_out, "messages of mapped records became no turn");
+        }
+    }
+
+    /// When the first message is due.
+    pub fn due(&self) -> Option<u64> {
+        self.taken.lock().stream.due()
+    }
+
+    /// Whether all messages that existed at the start are turns, or wait for their agent.
+    pub fn has_caught_up(&self) -> bool {
+        let taken = self.taken.lock();
+        taken.unstored == 0 && taken.caught_up.is_some_and(|until| !taken.stream.is_any_due_before(until))
+    }
+
+    /// Whether no message waits, and all is stored.
+    pub fn is_idle(&self) -> bool {
+        let taken = self.taken.lock();
+        taken.stream.waiting() == 0 && !taken.is_changed
+    }
+
+    /// What was taken is stored.
+    pub fn stored(&self) {
+        self.room.notify_all();
+    }
+
+    /// Makes turns of what is due, or of all after the last record. `None` if nothing has changed.
+    pub fn release(&self, store: &Store, has_ended: bool) -> Result<Option<Change>, DatabaseError> {
+        let mut taken = self.taken.lock();
+        let Taken { stream, known, .. } = &mut *taken;
+        let excess = stream.waiting().saturating_sub(self.options.max_waiting);
+        if excess > 0 {
+            stream.hurry(excess + self.options.max_waiting / 10);
+        }
+        let mut memory = known.with(store);
+        let released = stream.release(now(), has_ended && self.is_complete.load(Ordering::Acquire), &mut memory);
+        memory.error()?;
+        if !taken.is_changed && released.done.is_empty() && released.waiting.is_empty() {
+            return Ok(None);
+        }
+        for (reason, number) in &released.left_out {
+            let all = taken.left_out.entry(reason).or_default();
+            let is_new = *all == 0;
+            *all += number;
+            self.counts.left_out.inc_by(*number);
+            if is_new {
+                tracing::info!(source = self.options.path, reason, "a message of a mapped record is no turn");
+            }
+        }
+        let done: BTreeSet<u64> = released.done.iter().copied().collect();
+        let first = taken.first_unstored;
+        let is_new = |number: &u64| *number >= first && !done.contains(number);
+        let next = taken.stream.next();
+        let held =
+            (first..next).filter(is_new).chain(released.waiting.iter().copied().filter(|number| *number < first));
+        let held = held.filter_map(|number| Some((number, serde_json::to_string(taken.stream.held(number)?).ok()?)));
+        let held: Vec<(u64, String)> = held.collect();
+        let turns =
+            released.turns.iter().filter_map(|(turn, place)| Some((place.clone(), serde_json::to_vec(turn).ok()?)));
+        let change = Change {
+            input: taken.input.clone(),
+            records: taken.records,
+            next_held: next,
+            held,
+            done: done.into_iter().filter(|number| *number < first).collect(),
+            turns: turns.collect(),
+            known: taken.known.changes(),
+        };
+        (taken.first_unstored, taken.unstored, taken.is_changed) = (next, 0, false);
+        Ok(Some(change))
+    }
+
+    /// The messages of a record.
+    fn map(&self, record: &[u8], number: u64, odd: &mut Odd) -> Result<Vec<turnflow_records::Item>, String> {
+        let value = decode::value(record, odd)?;
+        let source = Source { path: self.options.path.clone().into(), number };
+        self.mapping.run(&Record { value, source })
+    }
+
+    fn tell_odd(&self, before: Odd, after: Odd, position: &str) {
+        let all = after.replaced + after.broken;
+        if all > before.replaced + before.broken && all.is_power_of_two() {
+            let Odd { replaced, broken } = after;
+            tracing::warn!(
+                position,
+                replaced,
+                broken,
+                "records have values that JSON cannot hold, or bytes that are not UTF-8"
+            );
+        }
+    }
+}
+
+impl TakesRecords for Intake {
+    fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<(), Stopped> {
+        let number = self.taken.lock().records + 1;
+        let mut odd = Odd::default();
+        let found = caught(|| self.map(record, number, &mut odd));
+        let found = found.unwrap_or_else(|panic| Err(format!("mapping it {panic}")));
+        if let Err(reason) = &found {
+            self.output.dead_letter(position, &format!("not mapped: {reason}"), record);
+        }
+        let due = match self.mode {
+            Mode::Once => u64::MAX,
+            Mode::Follow => now() + self.options.settle_ms,
+        };
+        let mut taken = self.taken.lock();
+        let before = taken.odd;
+        taken.odd.add(odd);
+        self.tell_odd(before, taken.odd, position);
+        taken.records = number;
+        self.counts.records.inc();
+        taken.unstored += 1;
+        taken.is_changed = true;
+        if let Some(place) = place {
+            taken.input.set(place);
+        }
+        match found {
+            Ok(items) if items.is_empty() => {
+                self.counts.left_out.inc();
+                *taken.left_out.entry("no message").or_default() += 1;
+            }
+            Ok(items) => {
+                taken.stream.take(items, position, due);
+            }
+            Err(_) => {}
+        }
+        self.signal();
+        while taken.unstored >= AHEAD {
+            if self.output.stop().is_set() || self.closed.load(Ordering::Acquire) {
+                return Err(Stopped);
+            }
+            self.room.wait_for(&mut taken, LOOK);
+        }
+        Ok(())
+    }
+
+    fn begins(&self, places: Offsets) {
+        let mut taken = self.taken.lock();
+        taken.input.extend(places);
+        taken.is_changed = true;
+        self.signal();
+    }
+
+    fn caught_up(&self) {
+        let mut taken = self.taken.lock();
+        let next = taken.stream.next();
+        taken.caught_up.get_or_insert(next);
+        self.signal();
+    }
+}

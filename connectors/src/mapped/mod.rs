@@ -1,0 +1,223 @@
+//! Sources of turns whose records have another form: a mapping makes messages of each record, and messages become turns.
+//!
+//! ```ron
+//! JsonLines(path: "chat.jsonl", map: Preset("litellm-payload"))
+//! JsonLines(path: "chat.jsonl", map: Jq("{conversation: .chat, speaker: (.role | role), text: .content}"))
+//! ```
+//!
+//! The mapped source reads the other one (`intake.rs`), assembles turns (`turnflow_records::Stream`), and puts them into a
+//! queue in its directory in the state directory (`store.rs`), from which the engine gets them (`reader.rs`). One
+//! transaction stores the turns, the place up to which records are read, what waits, and what is known of conversations
+//! and messages. So each message becomes a turn once, however often the process is killed, and its turn keeps its number.
+//! A turn leaves the queue when a checkpoint covers its answer.
+//!
+//! Messages wait for `settle_s` while a log is followed. With `--once`, they wait for the end of the log, up to
+//! `max_waiting` of them, so any order gives the turns that `turnflow map` gives.
+
+mod config;
+mod fitting;
+mod intake;
+mod reader;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use turnflow_engine::component::{Building, ComponentContext};
+use turnflow_engine::connector::{Acknowledgements, ConnectorError, Mode, Offsets, Stopped, TurnOutput, TurnSource};
+use turnflow_engine::metrics::Counter;
+use turnflow_engine::panics::caught;
+
+pub use self::config::{ConversationsConfig, MapConfig, MapFields};
+pub(crate) use self::fitting::fitting;
+use self::intake::{Intake, now};
+use self::reader::Reader;
+use self::store::Store;
+use crate::open_once::{Opened, Place};
+
+/// Name of the store.
+const FILE: &str = "assembly.redb";
+/// Pause before the store is written or read again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Least and most time until it is looked for messages that are due.
+const LEAST: Duration = Duration::from_millis(20);
+const MOST: Duration = Duration::from_secs(1);
+
+/// Wraps a source, if its configuration has a mapping.
+pub(crate) fn mapped<'a>(
+    fields: &MapFields<'_>,
+    context: &ComponentContext,
+    source: Building<'a, dyn TurnSource>,
+) -> Building<'a, dyn TurnSource> {
+    if fields.map.is_none() {
+        return source;
+    }
+    let place = Place::of(context, FILE);
+    let counts = Counts {
+        records: context.counter("mapped_records", "Records that a mapping has read"),
+        left_out: context
+            .counter("mapped_left_out", "Messages of mapped records that became no turn, and records without one"),
+    };
+    let begun = place.and_then(|place| Begun::of(fields, context.id(), place, counts));
+    Box::pin(async move {
+        let begun = begun?;
+        Ok(Box::new(begun.over(source.await?)) as Box<dyn TurnSource>)
+    })
+}
+
+/// A mapped source without the source that it reads.
+struct Begun {
+    store: Arc<Opened<Store>>,
+    mapping: Arc<turnflow_records::Mapping>,
+    options: IntakeOptions,
+    counts: Counts,
+}
+
+impl Begun {
+    fn of(fields: &MapFields<'_>, id: &str, place: Place, counts: Counts) -> Result<Self, ConnectorError> {
+        let mapping = fields.mapping().unwrap_or_else(|| Err("there is no mapping".to_owned()));
+        let mapping = Arc::new(mapping.map_err(|reason| ConnectorError::Refused { reason })?);
+        let store = Store::open(place, fields.conversations.max_known).map_err(crate::turns::failed)?;
+        let options = fields.intake(id, mapping.options());
+        Ok(Self { store, mapping, options, counts })
+    }
+
+    fn over(self, inner: Box<dyn TurnSource>) -> Mapped {
+        let Self { store, mapping, options, counts } = self;
+        Mapped { inner, store, mapping, options, counts }
+    }
+}
+
+/// What a mapped source counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub records: Counter,
+    pub left_out: Counter,
+}
+
+/// How records are taken.
+#[derive(Clone, Debug)]
+pub(super) struct IntakeOptions {
+    /// How long a message waits, in milliseconds.
+    pub settle_ms: u64,
+    /// Maximum number of messages that wait.
+    pub max_waiting: usize,
+    /// The source, as `$source.path`.
+    pub path: String,
+    pub assembly: turnflow_records::Options,
+}
+
+/// A source with a mapping.
+pub(super) struct Mapped {
+    inner: Box<dyn TurnSource>,
+    store: Arc<Opened<Store>>,
+    mapping: Arc<turnflow_records::Mapping>,
+    options: IntakeOptions,
+    counts: Counts,
+}
+
+impl TurnSource for Mapped {
+    fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let Self { inner, store, mapping, options, counts } = *self;
+        let stored = store.begin().map_err(crate::turns::failed)?;
+        let mut reader = Reader::new(&store, &output);
+        // A source that had no mapping before goes on where it was.
+        let resume = match stored.input.is_empty() {
+            true => reader.former().unwrap_or_default(),
+            false => stored.input.clone(),
+        };
+        let intake = Arc::new(Intake::new(mapping, (options, counts), mode, stored, output.clone()));
+        let acknowledgements = Acknowledgements::default();
+        let to_intake = output.clone().through(intake.clone(), resume, acknowledgements.clone());
+        thread::scope(|scope| {
+            let run = || {
+                let done = caught(|| inner.run(mode, to_intake));
+                intake.ended(matches!(done, Ok(Ok(()))));
+                done
+            };
+            let builder = thread::Builder::new().name("records".to_owned());
+            let thread = builder.spawn_scoped(scope, run).map_err(|source| ConnectorError::Io {
+                action: "start a thread for",
+                path: "records".to_owned(),
+                source,
+            })?;
+            let pumped = pump(&store, &mut reader, &intake, &acknowledgements, &output);
+            intake.close();
+            intake.tell_left_out();
+            let done = thread.join().unwrap_or_else(|_| Ok(Err(Stopped.into())));
+            pumped?;
+            done?
+        })
+    }
+}
+
+/// Stores what was taken, and sends what is stored, until the source has ended and everything is sent.
+fn pump(
+    store: &Store,
+    reader: &mut Reader<'_>,
+    intake: &Intake,
+    acknowledgements: &Acknowledgements,
+    output: &TurnOutput,
+) -> Result<(), ConnectorError> {
+    let mut is_failing = false;
+    // What an error did not let be stored.
+    let mut unstored = None;
+    // What is stored in memory only, and not covered by a checkpoint.
+    let mut unsafe_input = None;
+    loop {
+        let has_ended = intake.has_ended();
+        let mut step = || -> Result<Option<Offsets>, ConnectorError> {
+            if unstored.is_none() {
+                unstored = intake.release(store, has_ended).map_err(crate::turns::failed)?;
+            }
+            let Some(change) = &unstored else { return Ok(None) };
+            store.commit(change).map_err(crate::turns::failed)?;
+            let input = change.input.clone();
+            unstored = None;
+            Ok(Some(input))
+        };
+        let steps = step().and_then(|input| {
+            match input {
+                Some(input) if store.is_kept() => acknowledgements.acknowledge(&input),
+                Some(input) => unsafe_input = Some(input),
+                None => {}
+            }
+            intake.stored();
+            while reader.step()? {}
+            if intake.is_idle() && reader.is_covered() {
+                unsafe_input.take().iter().for_each(|input| acknowledgements.acknowledge(input));
+            }
+            Ok(())
+        });
+        match &steps {
+            Ok(()) => is_failing = false,
+            Err(ConnectorError::Component(error)) if error.is_transient() => {
+                if !is_failing {
+                    tracing::warn!(%error, "cannot store the turns of a mapped source; will retry");
+                }
+                is_failing = true;
+                if output.stop().wait(PAUSE) {
+                    return Err(Stopped.into());
+                }
+                continue;
+            }
+            Err(_) => return steps,
+        }
+        if intake.has_caught_up() {
+            output.caught_up();
+        }
+        if has_ended {
+            return Ok(());
+        }
+        let due = intake.due().map_or(MOST, |due| Duration::from_millis(due.saturating_sub(now())));
+        crossbeam_channel::select! {
+            recv(intake.changed()) -> _ => {}
+            recv(output.acknowledgements().changed()) -> _ => {}
+            recv(output.stop().receiver()) -> _ => return Err(Stopped.into()),
+            default(due.clamp(LEAST, MOST)) => {}
+        }
+    }
+}
