@@ -83,7 +83,7 @@ const MESSAGES: &str =
 
 fn messages() -> String {
     let mut log = String::new();
-    for at in 0..60 {
+    for at in 0..60_u32 {
         let (conversation, speaker) = (at % 3, if (at / 3).is_multiple_of(2) { "user" } else { "agent" });
         log += &format!(
             "{{\"id\": {at}, \"c\": \"c{conversation}\", \"s\": \"{speaker}\", \"t\": \"t{at}\", \"at\": {at}}}\n"
