@@ -1,6 +1,7 @@
 //! Pipeline files that say anything, with the whole catalog: the body of the fuzz target
 //! `spec` on its seeds, on the shipped pipelines and the mistaken ones of the tests, and on
-//! seeded mutations of them. `TURNFLOW_FUZZ=N` makes N mutations.
+//! seeded mutations of them. Also PDF files, which are read in child processes: any of them may end its
+//! reader, and nothing else. `TURNFLOW_FUZZ=N` makes N mutations.
 
 #[path = "../../../../fuzz/src/mutations.rs"]
 mod mutations;
@@ -12,7 +13,8 @@ use std::fs;
 use turnflow::{CATALOG, diagnostics};
 
 use self::mutations::Mutator;
-use crate::support::root;
+use crate::command_line::run;
+use crate::support::{model, root};
 
 #[test]
 fn any_pipeline_file_is_a_plan_or_has_mistakes_that_can_be_shown() {
@@ -39,4 +41,42 @@ fn any_pipeline_file_is_a_plan_or_has_mistakes_that_can_be_shown() {
     for _ in 0..mutations {
         check(&mutator.mutate(&seeds));
     }
+}
+
+/// Number of mutated PDF files.
+const PDF_FILES: usize = 150;
+
+#[test]
+fn any_pdf_file_is_read_or_has_a_reason() {
+    if model("pdfium").is_none() {
+        return;
+    }
+    let mut seeds = Vec::new();
+    for directory in ["fuzz/seeds/pdf", "connectors/readers/tests/pdf"] {
+        let mut files: Vec<_> =
+            fs::read_dir(root().join(directory)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|end| end == "pdf"));
+        files.sort();
+        seeds.extend(files.iter().map(|file| fs::read(file).unwrap()));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mutations = std::env::var("TURNFLOW_FUZZ").ok().and_then(|number| number.parse().ok()).unwrap_or(PDF_FILES);
+    let mut mutator = Mutator::new(2);
+    let mutated: Vec<Vec<u8>> = (0..mutations).map(|_| mutator.mutate(&seeds)).collect();
+    let mut names: Vec<String> = Vec::new();
+    for (number, bytes) in seeds.iter().chain(&mutated).enumerate() {
+        names.push(format!("{number}.pdf"));
+        fs::write(directory.path().join(&names[number]), bytes).unwrap();
+    }
+    let mut arguments = vec!["read", "--format", "json"];
+    arguments.extend(names.iter().map(String::as_str));
+    let read = run(directory.path(), &arguments);
+    let text =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["path"].as_str().unwrap().to_owned();
+    let found: Vec<String> = read.out.lines().map(text).collect();
+    for name in &names {
+        let has_reason = read.err.lines().any(|line| line.starts_with(&format!("{name}: ")));
+        assert!(found.contains(name) != has_reason, "{name}: {}", read.err);
+    }
+    assert!(2 * found.len() > seeds.len(), "most seeds are read: {}", read.err);
 }
