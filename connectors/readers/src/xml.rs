@@ -47,6 +47,7 @@ impl<'a> Xml<'a> {
     /// # Errors
     ///
     /// The text is not XML, ends within an element, or has too many or too deeply nested elements.
+    #[allow(clippy::should_implement_trait, reason = "reading may fail")]
     pub fn next(&mut self) -> Result<Option<Event<'a>>, ReadError> {
         loop {
             let event = match self.reader.read_event() {

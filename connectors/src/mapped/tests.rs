@@ -26,7 +26,7 @@ fn by_program(directory: &Path) -> Mapped {
 }
 
 fn line(at: usize) -> String {
-    let (conversation, speaker) = (at % 3, if at / 3 % 2 == 0 { "human" } else { "assistant" });
+    let (conversation, speaker) = (at % 3, if (at / 3).is_multiple_of(2) { "human" } else { "assistant" });
     format!("{{\"id\": {at}, \"c\": {conversation}, \"s\": \"{speaker}\", \"t\": \"t{at}\", \"at\": {at}}}\n")
 }
 
@@ -155,7 +155,7 @@ fn histories_and_hostile_records_in_a_followed_log() {
     let code = r#"{id, guess: true, order: .id, messages: (.m | chat_messages),
         answer: (if .a == "loop" then last(repeat(1)) else {speaker: "agent", text: .a} end)}"#;
     let said = |id: u32, said: &[&str], answer: &str| {
-        let speaker = |at: usize| if at % 2 == 0 { "user" } else { "assistant" };
+        let speaker = |at: usize| if at.is_multiple_of(2) { "user" } else { "assistant" };
         let said = said.iter().enumerate().map(|(at, text)| serde_json::json!({"role": speaker(at), "content": text}));
         serde_json::json!({"id": id, "m": said.collect::<Vec<_>>(), "a": answer}).to_string() + "\n"
     };

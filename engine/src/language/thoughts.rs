@@ -349,7 +349,8 @@ fn last_closing(text: &str, line: usize, before: &str) -> Option<usize> {
     let tag = &shown[at..];
     let is_whole = closing(tag) == Some(tag.len());
     let is_last = || text.len() - shown.len() <= MOST_BLANK && after.trim_start().is_empty();
-    if !(is_whole && is_last()) && !(shown.len() == text.len() && may_be_closing(tag)) {
+    let is_at_the_end = is_whole && is_last() || shown.len() == text.len() && may_be_closing(tag);
+    if !is_at_the_end {
         return None;
     }
     let mut before = before.to_owned();

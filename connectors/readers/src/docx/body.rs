@@ -256,12 +256,12 @@ impl<'a> Body<'a> {
         let list = paragraph.list.id.or_else(|| form.list.id.clone()).filter(|id| id != "0");
         let level = paragraph.list.level.or(form.list.level);
         let mut depth = 0;
-        let mark = list.and_then(|list| {
+        let mark = list.map(|list| {
             let level = level.or_else(|| self.numbering.level_of(&list, &style)).unwrap_or_default();
             depth = (level as usize).min(LEVELS - 1);
             let mark = self.numbering.next(&list, depth, &mut self.counters);
             // A list that is not described.
-            Some(mark.unwrap_or(Mark::Bullet))
+            mark.unwrap_or(Mark::Bullet)
         });
         let is_empty = paragraph.text.trim().is_empty();
         let numbered = match &mark {

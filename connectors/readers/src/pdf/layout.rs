@@ -147,7 +147,7 @@ fn are_texts(columns: &[Vec<Segment>]) -> bool {
         let rows = rows(column.clone());
         let filled = rows.iter().filter(|row| {
             let (words, bounds) = (row.iter().map(|segment| segment.words.len()).sum::<usize>(), bounds(row));
-            bounds.width() >= FILLED * width && words >= WORDS || row.iter().any(|segment| is_dense(segment))
+            bounds.width() >= FILLED * width && words >= WORDS || row.iter().any(is_dense)
         });
         rows.len() >= 2 && 2 * filled.count() >= rows.len()
     };

@@ -38,7 +38,7 @@ fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadErr
     let pdf = pdfium.load_pdf_from_byte_slice(bytes, None).map_err(failed)?;
     let metadata = info::info(pdf.metadata());
     let count = pdf.pages().len();
-    if i32::from(count) > MOST_PAGES {
+    if count > MOST_PAGES {
         return Err(ReadError::TooMany { what: "pages", limit: MOST_PAGES as u64 });
     }
     let (mut pages, mut unread) = (Vec::new(), 0);
