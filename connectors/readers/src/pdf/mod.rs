@@ -6,13 +6,21 @@
 //! is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the subject,
 //! the keywords and the dates are metadata (see `info`).
 
+mod cells;
+mod drawn;
 mod flow;
 mod grid;
 mod info;
+mod items;
 mod layout;
+mod level;
 pub(crate) mod library;
+mod marks;
 mod page;
+mod rows;
+mod running;
 mod shape;
+mod to_left;
 
 use pdfium_render::prelude::{Pdfium, PdfiumError, PdfiumInternalError};
 
@@ -42,7 +50,7 @@ fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadErr
     for number in 0..count {
         match pdf.pages().get(number) {
             Ok(page) => {
-                let mut read = page::read(&page);
+                let mut read = page::read(&page)?;
                 grid::find(&mut read);
                 let mut blocks = layout::blocks(read.segments);
                 read.turned.into_iter().for_each(|turned| blocks.extend(layout::blocks(turned)));
@@ -50,6 +58,9 @@ fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadErr
             }
             Err(_) => unread += 1,
         }
+    }
+    if pages.is_empty() {
+        return Err(ReadError::Broken { format: "PDF", reason: "none of its pages can be read".to_owned() });
     }
     if unread > 0 {
         tracing::warn!(document = id, unread, read = pages.len(), "some pages of a PDF could not be read");
