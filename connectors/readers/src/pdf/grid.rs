@@ -188,9 +188,13 @@ impl Grid {
             for column in 0..columns {
                 let (before, after) = cells.split_at_mut(row);
                 let (above, cell) = (&mut before[row - 1][column], &mut after[0][column]);
-                if !below[row - 1][column] && !above.is_empty() && cell.is_empty() {
-                    merged[row][column] = true;
+                if below[row - 1][column] || above.is_empty() == cell.is_empty() {
+                    continue;
                 }
+                if above.is_empty() {
+                    above.append(cell);
+                }
+                merged[row][column] = true;
             }
         }
         merged
