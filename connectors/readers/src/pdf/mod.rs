@@ -1,10 +1,11 @@
 //! Reads PDF files with pdfium, the PDF library of Chromium.
 //!
-//! [`library`] finds pdfium. `page` reads the letters, drawn lines, filled fields and remarks of a page, `grid` finds
-//! tables by their lines, `layout` the order in which a page is read, and `flow` makes Markdown of the lines of all pages:
-//! words that are parted at the end of a line are joined, and headers, footers and numbers of pages are left out. The title
-//! is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the subject,
-//! the keywords and the dates are metadata (see `info`).
+//! [`library`] finds pdfium. `page` reads the letters of a page, `drawn` its lines and bullets, and `marks` its filled
+//! fields and remarks. `grid` and `level` find tables by their lines, `cells` those without, `layout` the order in which a
+//! page is read, and `to_left` that of words in Hebrew and Arabic. `running` leaves out headers, footers and numbers of
+//! pages, and `flow` makes Markdown of the lines of all pages: words that are parted at the end of a line are joined. The
+//! title is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the
+//! subject, the keywords and the dates are metadata (see `info`).
 
 mod cells;
 mod drawn;
