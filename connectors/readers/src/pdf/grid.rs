@@ -11,7 +11,7 @@ const NEAR: f32 = 3.0;
 /// Maximum number of lines of a page that are looked at.
 const MOST_RULES: usize = 3000;
 /// Longest text of a cell over several rows that is repeated in each of them, in bytes.
-const LONGEST: usize = 200;
+const LONGEST: usize = 60;
 /// Maximum number of cells of a table.
 const MOST_CELLS: usize = 20_000;
 
@@ -135,8 +135,12 @@ impl Grid {
             lines.push(cells.into_iter().map(text).collect());
             // A cell over several rows is repeated, so that each row can be read by itself.
             if let (Some(above), Some(line)) = (above, lines.last_mut()) {
-                let columns = (0..line.len()).filter(|&column| merged[row][column]);
-                columns.filter(|&at| above[at].len() <= LONGEST).for_each(|at| line[at].clone_from(&above[at]));
+                // A row without texts of its own stays empty.
+                if line.iter().any(|cell| !cell.is_empty()) {
+                    let free = (0..line.len()).filter(|&at| merged[row][at] && line[at].is_empty());
+                    let columns: Vec<usize> = free.filter(|&at| above[at].len() <= LONGEST).collect();
+                    columns.into_iter().for_each(|at| line[at].clone_from(&above[at]));
+                }
             }
         }
         lines
@@ -189,6 +193,9 @@ impl Grid {
                 let (before, after) = cells.split_at_mut(row);
                 let (above, cell) = (&mut before[row - 1][column], &mut after[0][column]);
                 if below[row - 1][column] || above.is_empty() == cell.is_empty() {
+                    continue;
+                }
+                if above.is_empty() && merged[row - 1][column] {
                     continue;
                 }
                 if above.is_empty() {

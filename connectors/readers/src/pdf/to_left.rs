@@ -36,6 +36,9 @@ pub(super) fn are_to_left<'a>(texts: impl Iterator<Item = &'a String>) -> bool {
 /// A word with letters that are written to the left. `places` is where each of its characters is. Some files have such
 /// words as they look, from left to right; the numbers in them are always so.
 pub(super) fn read_word(letters: Vec<char>, places: &[f32]) -> String {
+    if letters.iter().any(|letter| letter.is_alphabetic() && !is_to_left(*letter)) {
+        return read_mixed(letters, places);
+    }
     let letters: Vec<(char, f32)> = letters.into_iter().zip(places.iter().copied()).collect();
     let mut parts: Vec<(f32, String)> = Vec::new();
     for part in letters.chunk_by(|a, b| is_to_left(a.0) == is_to_left(b.0)) {
@@ -54,6 +57,16 @@ pub(super) fn read_word(letters: Vec<char>, places: &[f32]) -> String {
     }
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     parts.into_iter().map(|(_, text)| text).collect()
+}
+
+/// A word of letters in both directions.
+fn read_mixed(mut letters: Vec<char>, places: &[f32]) -> String {
+    let first = letters.iter().position(|letter| is_to_left(*letter)).unwrap_or_default();
+    let last = letters.iter().rposition(|letter| is_to_left(*letter)).unwrap_or_default();
+    if places.get(first) < places.get(last) {
+        letters[first..=last].reverse();
+    }
+    letters.into_iter().collect()
 }
 
 /// What has no such letters, but is among them: numbers and Latin words stay, and all around them is turned.
