@@ -133,11 +133,11 @@ impl Grid {
             }
             let above = lines.last().cloned();
             lines.push(cells.into_iter().map(text).collect());
-            // A cell over several rows is repeated, so that each row can be read by itself.
+            // The name of several rows is repeated, so that each can be read by itself.
             if let (Some(above), Some(line)) = (above, lines.last_mut()) {
                 // A row without texts of its own stays empty.
                 if line.iter().any(|cell| !cell.is_empty()) {
-                    let free = (0..line.len()).filter(|&at| merged[row][at] && line[at].is_empty());
+                    let free = (0..line.len().min(1)).filter(|&at| merged[row][at] && line[at].is_empty());
                     let columns: Vec<usize> = free.filter(|&at| above[at].len() <= LONGEST).collect();
                     columns.into_iter().for_each(|at| line[at].clone_from(&above[at]));
                 }
