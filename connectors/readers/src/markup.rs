@@ -36,6 +36,8 @@ pub(super) struct Table {
     pub(super) span: usize,
     /// Whether the cell continues the one above it.
     pub(super) is_continued: bool,
+    /// Whether the row was deleted.
+    pub(super) is_deleted: bool,
 }
 
 impl Table {
@@ -76,7 +78,9 @@ impl Table {
     /// Ends a row.
     pub(super) fn end_row(&mut self) {
         let row = std::mem::take(&mut self.row);
-        self.rows.push(row);
+        if !std::mem::take(&mut self.is_deleted) {
+            self.rows.push(row);
+        }
     }
 }
 

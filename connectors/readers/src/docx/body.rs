@@ -15,6 +15,9 @@ use crate::markup::{Markdown, Table};
 use crate::raised::Heights;
 use crate::xml::{Event, Xml, attribute, end_name, name, prefixed};
 
+/// Maximum number of cells that a row leaves free at its left.
+const MOST_FREE: usize = 64;
+
 /// A paragraph that is being read.
 #[derive(Default)]
 struct Paragraph {
@@ -115,6 +118,8 @@ impl<'a> Body<'a> {
             "rPr" if self.is_in_properties => return xml.skip(),
             "rPr" => return self.letters(xml),
             "pPr" => self.is_in_properties = true,
+            // The cells that a row leaves free at its left, and a row that was deleted.
+            "trPr" => return self.row(xml),
             "r" => self.runs.push(Letters::default()),
             "altChunk" => {
                 let chunk = prefixed(start, "id").and_then(|id| self.beside.chunks.get(&id));
@@ -167,6 +172,29 @@ impl<'a> Body<'a> {
                     "endnoteReference" => self.note("endnotes", start),
                     _ => {}
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads how a row of a table is shown.
+    fn row(&mut self, xml: &mut Xml<'_>) -> Result<(), ReadError> {
+        while let Some(event) = xml.next()? {
+            match event {
+                Event::Open(start) => match (name(&start), self.tables.last_mut()) {
+                    ("del", Some(table)) => table.is_deleted = true,
+                    ("gridBefore", Some(table)) => {
+                        let free = attribute(&start, "val").and_then(|value| value.parse().ok()).unwrap_or(0);
+                        for _ in 0..free.min(MOST_FREE) {
+                            table.start_cell();
+                            table.end_cell(&mut self.cells)?;
+                        }
+                    }
+                    ("trPrChange", _) => xml.skip()?,
+                    _ => {}
+                },
+                Event::Close(end) if end_name(&end) == "trPr" => break,
+                _ => {}
             }
         }
         Ok(())

@@ -294,3 +294,20 @@ fn pages_and_drawings_within_the_text_are_read() {
         [("aFChunk", "chunk.html", "<h1>Page</h1><p>Shown <b>here</b>."), ("diagramData", "data1.xml", diagram)];
     assert_eq!(with_parts(body, &parts), "Before\n\n# Page\n\nShown here.\n\nHere\n\n- Approve\n\nAfter");
 }
+
+#[test]
+fn deleted_rows_are_left_out_and_free_cells_are_kept() {
+    let cell = |text: &str| format!("<w:tc><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>");
+    let row = |properties: &str, cells: &[&str]| {
+        let cells: String = cells.iter().map(|text| cell(text)).collect();
+        format!("<w:tr><w:trPr>{properties}</w:trPr>{cells}</w:tr>")
+    };
+    let rows = [
+        row("", &["Port", "Boat", "Cars"]),
+        row("<w:gridBefore w:val='1'/>", &["Isle", "90"]),
+        row("<w:del w:id='1'/>", &["Oban", "Lord", "70"]),
+        row("<w:trPrChange><w:trPr><w:del/></w:trPr></w:trPrChange>", &["Mallaig", "Loch", "12"]),
+    ];
+    let text = with_parts(&format!("<w:tbl>{}</w:tbl>", rows.concat()), &[]);
+    assert_eq!(text, "| Port | Boat | Cars |\n| --- | --- | --- |\n| | Isle | 90 |\n| Mallaig | Loch | 12 |");
+}

@@ -1,6 +1,7 @@
 //! Reads `.eml` files: the subject is the title, and the text is that of the message; HTML is converted by the reader of
 //! HTML. Attachments are not read; the metadata has their names.
 
+mod calendar;
 mod disarm;
 
 use std::collections::HashSet;
@@ -28,7 +29,16 @@ pub fn read(bytes: &[u8]) -> Result<Content, ReadError> {
     let broken = || ReadError::Broken { format: "eml", reason: "it has no headers".to_owned() };
     let parsed = Parsed(MessageParser::default().parse(bytes).ok_or_else(broken)?);
     let message = &parsed.0;
-    let (text, markup) = body(message)?;
+    let (mut text, markup) = body(message)?;
+    if text.is_empty() {
+        if is_encrypted(message) {
+            return Err(ReadError::Encrypted { format: "eml" });
+        }
+        text = calendar::texts(message);
+    }
+    if text.is_empty() {
+        text = unmarked(message, bytes).unwrap_or_default();
+    }
     let title = tidy(message.subject().unwrap_or_default());
     let mut fields = Fields::default();
     for (name, addresses) in [("from", message.from()), ("to", message.to()), ("cc", message.cc())] {
@@ -40,6 +50,26 @@ pub fn read(bytes: &[u8]) -> Result<Content, ReadError> {
     let names: Vec<&str> = message.attachments().filter_map(|part| part.attachment_name()).collect();
     fields.list("attachments", names);
     Ok(Content { title, text, markup, metadata: fields.finish() })
+}
+
+/// The text of a message which says that it has several parts, but does not mark them.
+fn unmarked(message: &Message<'_>, bytes: &[u8]) -> Option<String> {
+    let has_parts = message.content_type().is_some_and(|kind| kind.ctype().eq_ignore_ascii_case("multipart"));
+    let whole = String::from_utf8_lossy(bytes).replace("\r\n", "\n");
+    let (_, body) = whole.split_once("\n\n").filter(|_| has_parts)?;
+    (!body.lines().any(|line| line.starts_with("--"))).then(|| body.trim().to_owned())
+}
+
+/// Whether the content of a message can only be read with a key.
+fn is_encrypted(message: &Message<'_>) -> bool {
+    message.parts.iter().filter_map(|part| part.content_type()).any(|kind| {
+        let of = |name| kind.attribute(name).unwrap_or_default().to_ascii_lowercase();
+        match (kind.ctype(), kind.subtype().unwrap_or_default().to_ascii_lowercase().as_str()) {
+            ("multipart", "encrypted") => true,
+            ("application", "pkcs7-mime" | "x-pkcs7-mime") => of("smime-type") != "signed-data",
+            _ => false,
+        }
+    })
 }
 
 /// A message that is taken apart without recursion, since a message may contain a message that contains a message.

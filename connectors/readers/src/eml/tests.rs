@@ -119,3 +119,17 @@ fn lines_of_a_paragraph_that_flows_are_one_line() {
     assert_eq!(read(mail("; format=flowed").as_bytes()).unwrap().text, "The bill is 47 euro.\n-- \nAda");
     assert_eq!(read(mail("").as_bytes()).unwrap().text, "The bill \nis 47 \neuro.\n-- \nAda");
 }
+
+#[test]
+fn what_has_no_text_of_its_own_is_read_or_told() {
+    let event = "Subject: x\nContent-Type: text/calendar; method=REQUEST\n\nBEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Harbour\n  day\n\
+                 DTSTART;TZID=Europe/Oslo:20260303T100000\nLOCATION:Oban\\, quay\nDESCRIPTION:Bring\\nboots\nBEGIN:VALARM\n\
+                 DESCRIPTION:Reminder\nEND:VALARM\nEND:VEVENT\nEND:VCALENDAR\n";
+    let expected = "Harbour day\nStart: 20260303T100000\nPlace: Oban, quay\nBring\nboots";
+    assert_eq!(read(event.as_bytes()).unwrap().text, expected);
+    let unmarked = "Subject: x\nContent-Type: multipart/mixed; boundary=A\n\nOnly text\n";
+    assert_eq!(read(unmarked.as_bytes()).unwrap().text, "Only text");
+    let secret = "Subject: x\nContent-Type: application/pkcs7-mime; smime-type=enveloped-data\n\
+                  Content-Transfer-Encoding: base64\n\nAAAA\n";
+    assert_eq!(read(secret.as_bytes()).unwrap_err().to_string(), "the eml file is encrypted");
+}

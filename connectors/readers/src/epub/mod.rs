@@ -93,14 +93,25 @@ struct Book {
 impl Book {
     fn read(text: &str) -> Result<Self, ReadError> {
         let mut fields = Fields::default();
-        let (mut title, mut authors, mut subjects) = (String::new(), Vec::new(), Vec::new());
+        let (mut titles, mut authors, mut subjects) = (Vec::new(), Vec::new(), Vec::new());
+        let mut main = None;
         let (mut pages, mut order) = (HashMap::new(), Vec::new());
         let mut xml = Xml::new(FORMAT, text);
         while let Some(event) = xml.next()? {
             let Event::Open(start) = event else { continue };
             let element = name(&start);
             match element {
-                "title" if title.is_empty() => title = tidy(&xml.text_inside()?),
+                "title" => {
+                    let id = attribute(&start, "id").map(|id| format!("#{id}"));
+                    titles.push((id, tidy(&xml.text_inside()?)));
+                }
+                // Of several titles, one may be marked as the main one.
+                "meta" if attribute(&start, "property").as_deref() == Some("title-type") => {
+                    let refined = attribute(&start, "refines");
+                    if xml.text_inside()?.trim() == "main" {
+                        main = refined;
+                    }
+                }
                 "creator" => authors.push(tidy(&xml.text_inside()?)),
                 "subject" => subjects.push(tidy(&xml.text_inside()?)),
                 "language" | "publisher" | "description" | "date" => fields.text(element, &xml.text_inside()?),
@@ -119,6 +130,9 @@ impl Book {
                 _ => {}
             }
         }
+        let is_main = |(id, _): &&(Option<String>, String)| id.is_some() && *id == main;
+        let title = titles.iter().find(is_main).or(titles.iter().find(|(_, title)| !title.is_empty()));
+        let title = title.map(|(_, title)| title.clone()).unwrap_or_default();
         fields.one_or_more("author", &authors);
         fields.one_or_more("subject", &subjects);
         Ok(Self { title, metadata: fields.finish(), pages, order })

@@ -79,3 +79,14 @@ fn paths_lose_their_escapes() {
     assert_eq!(decoded("100%"), "100%");
     assert_eq!(decoded("%FF"), "%FF");
 }
+
+#[test]
+fn of_several_titles_the_main_one_is_the_title() {
+    let package = PACKAGE.replace("<dc:title>Second title</dc:title>", "<dc:title id='t2'>Main</dc:title>").replace(
+        "<meta property",
+        "<meta refines='#t2' property='title-type'>main</meta><meta refines='#t1' property='title-type'>short</meta><meta property",
+    );
+    let bytes = book(&[]);
+    assert_eq!(read(&bytes).unwrap().title, "The Ferry");
+    assert_eq!(Book::read(&package).unwrap().title, "Main");
+}

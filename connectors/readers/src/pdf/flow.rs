@@ -1,24 +1,23 @@
 //! Makes paragraphs, headings, lists and tables of the lines of all pages.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
-use super::layout::{Block, Line, is_to_left, median};
+use super::items::{is_unsure, marked};
+use super::layout::{Block, Line, median};
+use super::running::remove_running;
 use super::shape::Bounds;
+use super::to_left::{are_to_left, is_to_left};
 use crate::ReadError;
 use crate::markup::Markdown;
 
-/// Lines at more than this share of the height of the text are headers or footers, if they come again.
-const MARGIN: f32 = 0.12;
-/// Maximum number of lines of a header, and of a footer.
-const MARGINAL: usize = 4;
-/// Headers and footers are on at least so many pages, and on this share of them.
-const REPEATED: (usize, f32) = (3, 0.3);
 /// Fewer lines tell little of their usual distance.
 const FEW_LINES: usize = 8;
 /// Headings are larger than the text by this factor.
 const LARGER: f32 = 1.13;
 /// Maximum length of a heading, in letters, and of one that is only bold.
 const HEADING: (usize, usize) = (200, 120);
+/// Maximum number of notes and tables that a paragraph goes on after.
+const MOST_FLOATS: usize = 12;
 /// Letters of these shares of the text's size are of one size.
 const SAME_SIZE: f32 = 1.07;
 
@@ -38,6 +37,8 @@ struct Paragraph {
     lines: usize,
     first: Bounds,
     last: Bounds,
+    /// What the first line leaves free of its column at the left.
+    indent: f32,
     size: f32,
     is_bold: bool,
     /// What the last line leaves free of its column.
@@ -57,16 +58,34 @@ pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Resu
         firsts.push(parts.len());
         for block in page {
             match block {
-                Block::Table(rows) => parts.push(Part::Table(rows)),
+                Block::Table { mut rows, .. } => {
+                    rows.iter_mut().flatten().for_each(|cell| {
+                        shorten_leaders(cell);
+                    });
+                    // The first column of a table in Hebrew or Arabic is at the right.
+                    if are_to_left(rows.iter().flatten()) {
+                        rows.iter_mut().for_each(|row| row.reverse());
+                    }
+                    parts.push(Part::Table(rows));
+                }
                 Block::Line { line, left, right } => add(&mut parts, line, (left, right), leading, &words),
             }
         }
     }
     let levels = Levels::of(&parts, body);
     let mut starts = Vec::new();
+    // How far the marks of the list and of those that it is in are from the edge.
+    let mut indents: Vec<f32> = Vec::new();
     for (number, part) in parts.into_iter().enumerate() {
         let begun = firsts.iter().skip(starts.len()).take_while(|first| **first <= number).count();
         starts.extend(std::iter::repeat_n(markdown.len(), begun));
+        match &part {
+            Part::Text(Paragraph { mark: Some(_), indent, size, .. }) => {
+                indents.retain(|outer| *outer < indent - 0.5 * size);
+                indents.push(*indent);
+            }
+            _ => indents.clear(),
+        }
         match part {
             Part::Table(rows) => markdown.table(&rows)?,
             Part::Text(paragraph) => match (levels.level(&paragraph), &paragraph.mark) {
@@ -74,7 +93,7 @@ pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Resu
                     let mark = mark.as_deref().filter(|mark| *mark != "-").unwrap_or_default();
                     markdown.heading(level, &format!("{mark} {}", paragraph.text))?;
                 }
-                (None, Some(mark)) => markdown.item(0, mark, &paragraph.text)?,
+                (None, Some(mark)) => markdown.item(indents.len().saturating_sub(1), mark, &paragraph.text)?,
                 (None, None) => markdown.paragraph(&paragraph.text)?,
             },
         }
@@ -84,25 +103,102 @@ pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Resu
 }
 
 /// Adds a line to the last paragraph, or starts one.
-fn add(parts: &mut Vec<Part>, line: Line, (left, right): (f32, f32), leading: f32, words: &Words) {
+fn add(parts: &mut Vec<Part>, mut line: Line, (left, right): (f32, f32), leading: f32, words: &Words) {
     let width = (right - left).max(1.0);
-    let is_short = rest_of(&line.text, &line.bounds, (left, right)) > 0.3 * width;
-    let free = rest_of(&line.text, &line.bounds, (left, right));
-    let (mark, rest) = marked(&line.text);
-    if let Some(Part::Text(paragraph)) = parts.last_mut()
-        && mark.is_none()
-        && goes_on(paragraph, &line, (left, right), leading)
+    let rest = rest_of(&line.text, &line.bounds, (left, right));
+    let has_leader = shorten_leaders(&mut line.text);
+    let is_short = rest > 0.3 * width || has_leader;
+    let (mut mark, mut text) = marked(&line.text);
+    if let Some(Part::Text(paragraph)) = parts.last()
+        && mark.is_some()
+        && is_amid(paragraph, &line, (left, right), leading)
     {
-        join(&mut paragraph.text, rest, paragraph.is_short, words);
+        (mark, text) = (None, &line.text);
+    }
+    let goes_on = |paragraph: &Paragraph| goes_on(paragraph, &line, (left, right), leading);
+    let found = match parts.last_mut() {
+        Some(Part::Text(paragraph)) if mark.is_none() && goes_on(paragraph) => Some(parts.len() - 1),
+        _ if mark.is_none() => before_floats(parts, &line, width),
+        _ => None,
+    };
+    if let Some(Part::Text(paragraph)) = found.and_then(|at| parts.get_mut(at)) {
+        let is_apart = paragraph.is_short || is_at_right(&paragraph.last, &line, left + 0.3 * width);
+        join(&mut paragraph.text, text, is_apart, words);
         paragraph.lines += 1;
         paragraph.is_bold &= line.is_bold;
-        (paragraph.last, paragraph.is_short, paragraph.rest) = (line.bounds, is_short, free);
+        (paragraph.last, paragraph.is_short, paragraph.rest) = (line.bounds, is_short, rest);
         return;
     }
-    let (mark, text) = (mark.map(str::to_owned), rest.to_owned());
+    let (mark, text) = (mark.map(str::to_owned), text.to_owned());
     let Line { bounds, size, is_bold, .. } = line;
-    let (first, last) = (bounds, bounds);
-    parts.push(Part::Text(Paragraph { text, mark, lines: 1, first, last, size, is_bold, rest: free, is_short }));
+    let (first, last, indent) = (bounds, bounds, bounds.x0 - left);
+    parts.push(Part::Text(Paragraph { text, mark, lines: 1, first, last, indent, size, is_bold, rest, is_short }));
+}
+
+/// The paragraph that goes on after notes, tables and captions, which are at the end of a page or a column.
+fn before_floats(parts: &[Part], line: &Line, width: f32) -> Option<usize> {
+    let is_float = |part: &Part| match part {
+        Part::Table(_) => true,
+        Part::Text(text) => SAME_SIZE * text.size < line.size || starts_apart(&text.text),
+    };
+    let floats = parts.iter().rev().take_while(|part| is_float(part)).take(MOST_FLOATS).count();
+    let at = parts.len().checked_sub(floats + 1).filter(|_| floats > 0)?;
+    let Part::Text(paragraph) = &parts[at] else { return None };
+    let is_alike = line.size < SAME_SIZE * paragraph.size && paragraph.size < SAME_SIZE * line.size;
+    let is_full = paragraph.rest < 0.03 * width && paragraph.lines > 1 && !paragraph.is_short;
+    let is_unended = ends_with_hyphen(&paragraph.text) || !is_ended(&paragraph.text);
+    (is_alike && is_full && is_unended && is_lower(&line.text)).then_some(at)
+}
+
+/// Whether what looks like the mark of an item is a dash or a number within a paragraph.
+fn is_amid(paragraph: &Paragraph, line: &Line, (left, right): (f32, f32), leading: f32) -> bool {
+    let drop = paragraph.last.y0 - line.bounds.y0;
+    let is_level = (line.bounds.x0 - paragraph.last.x0).abs() < 0.3 * line.size
+        || (line.bounds.x0 - left).abs() < 0.3 * line.size && paragraph.lines == 1;
+    let is_near = drop > 0.3 * line.size && drop <= 1.3 * leading * line.size;
+    let is_full = !paragraph.is_short && paragraph.rest < 0.06 * (right - left);
+    paragraph.mark.is_none() && is_unsure(&line.text) && is_full && is_level && is_near && !is_ended(&paragraph.text)
+}
+
+/// Whether two lines end at the same place but begin at others, as those of an address at the right.
+fn is_at_right(last: &Bounds, line: &Line, from: f32) -> bool {
+    let differs = (last.x0 - line.bounds.x0).abs() > line.size;
+    differs && (last.x1 - line.bounds.x1).abs() < 0.3 * line.size && line.bounds.x0.min(last.x0) > from
+}
+
+fn is_ended(text: &str) -> bool {
+    text.ends_with(['.', '!', '?', ':', '。', '！', '？', '؟'])
+}
+
+fn is_lower(line: &str) -> bool {
+    line.starts_with(char::is_lowercase)
+}
+
+/// Shortens rows of dots, such as those between a title and its page in a table of contents.
+fn shorten_leaders(text: &mut String) -> bool {
+    let is_leader = |part: &str| part.bytes().filter(|byte| *byte == b'.').count() >= 4;
+    if !is_leader(text) {
+        return false;
+    }
+    let mut short = String::new();
+    let mut has_leader = false;
+    let mut rest = text.as_str();
+    while let Some(from) = rest.find('.') {
+        let to = rest[from..].find(|letter| !matches!(letter, '.' | ' ')).map_or(rest.len(), |length| from + length);
+        short.push_str(&rest[..from]);
+        if is_leader(&rest[from..to]) {
+            short.truncate(short.trim_end().len());
+            short.push_str(" … ");
+            has_leader = true;
+        } else {
+            short.push_str(&rest[from..to]);
+        }
+        rest = &rest[to..];
+    }
+    short.push_str(rest);
+    short.truncate(short.trim_end().len());
+    *text = short;
+    has_leader
 }
 
 /// Whether a line goes on with a paragraph. `left` and `right` are those of its column, and `leading` is the distance of
@@ -110,18 +206,24 @@ fn add(parts: &mut Vec<Part>, line: Line, (left, right): (f32, f32), leading: f3
 fn goes_on(paragraph: &Paragraph, line: &Line, (left, right): (f32, f32), leading: f32) -> bool {
     let (size, width) = (paragraph.size.max(line.size), (right - left).max(1.0));
     let is_alike = line.size < SAME_SIZE * paragraph.size && paragraph.size < SAME_SIZE * line.size;
-    if !is_alike || paragraph.is_bold != line.is_bold {
+    let (is_ended, is_lower) = (is_ended(&paragraph.text), is_lower(&line.text));
+    let drop = paragraph.last.y0 - line.bounds.y0;
+    // Some words of a paragraph may be bold, and fill a line.
+    let is_within = !is_ended && is_lower && paragraph.rest < 0.1 * width;
+    if !is_alike || paragraph.is_bold != line.is_bold && !is_within {
         return false;
     }
-    let is_ended = paragraph.text.ends_with(['.', '!', '?', ':', '。', '！', '？', '؟']);
-    let drop = paragraph.last.y0 - line.bounds.y0;
-    let is_lower = line.text.chars().next().is_some_and(|letter| letter.is_lowercase());
+    // A row of stars parts two sections.
+    if is_ornament(&paragraph.text) || is_ornament(&line.text) {
+        return false;
+    }
     if drop <= 0.3 * size || drop > 1.3 * leading * size {
         // In the next column, or on the next page.
         let is_elsewhere = drop <= 0.3 * size || drop > 6.0 * size;
         let is_unended = !is_ended && (is_lower || ends_with_hyphen(&paragraph.text));
         // The last line of a paragraph seldom reaches the edge.
-        let is_full = paragraph.rest < 0.015 * width && paragraph.lines > 1 && !starts_apart(&line.text);
+        let is_at_edge = line.bounds.x0 - left < 0.5 * size || is_to_left_line(&line.text);
+        let is_full = paragraph.rest < 0.015 * width && paragraph.lines > 1 && !starts_apart(&line.text) && is_at_edge;
         return is_elsewhere && !paragraph.is_short && (is_unended || is_full);
     }
     if paragraph.mark.is_some() {
@@ -135,6 +237,10 @@ fn goes_on(paragraph: &Paragraph, line: &Line, (left, right): (f32, f32), leadin
     !(is_ended && paragraph.rest > 0.15 * width)
 }
 
+fn is_ornament(text: &str) -> bool {
+    text.chars().all(|letter| matches!(letter, '*' | '⁂' | '•' | '·' | '—' | '–' | '-' | '_' | '~' | ' '))
+}
+
 /// Whether a line begins as a heading or a caption does.
 fn starts_apart(line: &str) -> bool {
     line.starts_with(|letter: char| letter.is_numeric()) || line.starts_with("Figure") || line.starts_with("Table")
@@ -142,10 +248,11 @@ fn starts_apart(line: &str) -> bool {
 
 /// What a line leaves free of its column at the end.
 fn rest_of(text: &str, bounds: &Bounds, (left, right): (f32, f32)) -> f32 {
-    match text.chars().find(|letter| letter.is_alphabetic()) {
-        Some(letter) if is_to_left(letter) => bounds.x0 - left,
-        _ => right - bounds.x1,
-    }
+    if is_to_left_line(text) { bounds.x0 - left } else { right - bounds.x1 }
+}
+
+fn is_to_left_line(text: &str) -> bool {
+    text.chars().find(|letter| letter.is_alphabetic()).is_some_and(is_to_left)
 }
 
 fn ends_with_hyphen(text: &str) -> bool {
@@ -225,23 +332,6 @@ fn is_dense(character: char) -> bool {
     matches!(character, '\u{2E80}'..='\u{A4CF}' | '\u{F900}'..='\u{FAFF}' | '\u{FF00}'..='\u{FF0F}' | '\u{FF5B}'..='\u{FF65}')
 }
 
-/// The mark of an item of a list, and the rest of the line.
-fn marked(line: &str) -> (Option<&str>, &str) {
-    let Some((first, rest)) = line.split_once(' ') else { return (None, line) };
-    let mut characters = first.chars();
-    let is_bullet = matches!(
-        (characters.next(), characters.next()),
-        (Some('•' | '‣' | '◦' | '▪' | '■' | '□' | '●' | '○' | '–' | '·' | '*' | '-' | '\u{E000}'..='\u{F8FF}'), None)
-    );
-    let number = first.trim_end_matches(['.', ')']);
-    let is_number = number.len() < first.len() && number.len() <= 3 && number.bytes().all(|byte| byte.is_ascii_digit());
-    match (is_bullet, is_number && !number.is_empty()) {
-        (true, _) => (Some("-"), rest),
-        (_, true) => (Some(first), rest),
-        _ => (None, line),
-    }
-}
-
 /// The size of most letters.
 fn body_size(pages: &[Vec<Block>]) -> f32 {
     let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
@@ -312,83 +402,4 @@ impl Levels {
 fn is_title(paragraph: &Paragraph, most: usize) -> bool {
     let letters = paragraph.text.chars().filter(|character| character.is_alphabetic()).count();
     paragraph.lines <= 3 && letters >= 2 && paragraph.text.chars().count() <= most
-}
-
-/// What a line at the margin says, and how high: a number of the page is told by its distance from the page's place.
-type Running = (String, i32);
-
-/// The lines at the margins of a page.
-fn running(page: &[Block], number: usize, whole: &Bounds) -> Vec<(usize, Running)> {
-    let margin = MARGIN * whole.height();
-    let mut lines: Vec<(usize, &Line)> = page
-        .iter()
-        .enumerate()
-        .filter_map(|(at, block)| if let Block::Line { line, .. } = block { Some((at, line)) } else { None })
-        .collect();
-    lines.sort_by(|(_, a), (_, b)| b.bounds.y1.total_cmp(&a.bounds.y1));
-    let (top, bottom) = lines.split_at(lines.len().min(MARGINAL));
-    let bottom = &bottom[bottom.len().saturating_sub(MARGINAL)..];
-    let is_at_margin = |line: &Line| line.bounds.y1 > whole.y1 - margin || line.bounds.y0 < whole.y0 + margin;
-    let at_margin = top.iter().chain(bottom).filter(|(_, line)| is_at_margin(line)).copied();
-    let form = |text: &str| {
-        let digits = |letter: char| !letter.is_ascii_digit();
-        let mut form = String::new();
-        for (at, part) in text.split(digits).filter(|part| !part.is_empty()).enumerate() {
-            let distance = part.parse::<i64>().map_or(0, |found| found - number as i64);
-            form.push_str(&format!("{at}:{distance} "));
-        }
-        let letters: String = text.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        (letters, form)
-    };
-    let mut all = Vec::new();
-    for (at, line) in at_margin {
-        let height = (line.bounds.y0 / 6.0).round() as i32;
-        // The same on each page, or with the number of the page.
-        all.push((at, (line.text.clone(), height)));
-        if line.text.contains(|letter: char| letter.is_ascii_digit()) {
-            let (letters, numbers) = form(&line.text);
-            all.push((at, (format!("{letters}\0{}", numbers.split(' ').next().unwrap_or_default()), height)));
-            all.push((at, (format!("{letters}\0{}", numbers.trim().rsplit(' ').next().unwrap_or_default()), height)));
-        }
-    }
-    all
-}
-
-/// Removes headers, footers and the numbers of pages: lines at the margin that come again on other pages. The first one is
-/// kept, unless it is a number, and a page is not left empty.
-fn remove_running(pages: &mut [Vec<Block>]) {
-    let lines = pages.iter().flatten().filter_map(|block| match block {
-        Block::Line { line, .. } => Some(line.bounds),
-        Block::Table(_) => None,
-    });
-    let whole = Bounds::all(lines);
-    let mut pages_with: HashMap<Running, usize> = HashMap::new();
-    for (number, page) in pages.iter().enumerate() {
-        let keys: HashSet<Running> = running(page, number, &whole).into_iter().map(|(_, key)| key).collect();
-        keys.into_iter().for_each(|key| *pages_with.entry(key).or_default() += 1);
-    }
-    let least = REPEATED.0.max((REPEATED.1 * pages.len() as f32).ceil() as usize);
-    let mut seen: HashSet<Running> = HashSet::new();
-    for (number, page) in pages.iter_mut().enumerate() {
-        let mut removed: HashSet<usize> = HashSet::new();
-        let mut kept = Vec::new();
-        for (at, key) in running(page, number, &whole) {
-            let count = pages_with.get(&key).copied().unwrap_or_default();
-            let letters = key.0.chars().filter(|letter| letter.is_alphabetic()).count();
-            let is_number = letters <= "page of".len() && key.0.contains('\0');
-            if is_number && count >= 2 || count >= least && seen.contains(&key) {
-                removed.insert(at);
-            } else if count >= least {
-                kept.push(key);
-            }
-        }
-        seen.extend(kept);
-        if removed.len() < page.len() {
-            let mut at = 0;
-            page.retain(|_| {
-                at += 1;
-                !removed.contains(&(at - 1))
-            });
-        }
-    }
 }

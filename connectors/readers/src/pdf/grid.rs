@@ -1,18 +1,23 @@
 //! Tables whose cells are parted by drawn lines.
 
-use super::layout::rows;
+use super::cells::table;
+use super::level;
+use super::rows::rows;
 use super::shape::{Bounds, Page, Rule, Segment, Word};
+use super::to_left::text_of;
 
 /// Lines at most so far from each other touch, in points.
 const NEAR: f32 = 3.0;
 /// Maximum number of lines of a page that are looked at.
 const MOST_RULES: usize = 3000;
+/// Longest text of a cell over several rows that is repeated in each of them, in bytes.
+const LONGEST: usize = 60;
 /// Maximum number of cells of a table.
 const MOST_CELLS: usize = 20_000;
 
 /// Puts the words within grids of lines into tables, each of which is one segment.
 pub(super) fn find(page: &mut Page) {
-    if page.rules.len() < 4 || page.rules.len() > MOST_RULES {
+    if page.rules.len() < 3 || page.rules.len() > MOST_RULES {
         return;
     }
     for group in touching(&page.rules) {
@@ -35,6 +40,7 @@ pub(super) fn find(page: &mut Page) {
         });
         page.segments.push(table);
     }
+    level::find(page);
 }
 
 /// Groups of lines that touch each other.
@@ -65,6 +71,7 @@ struct Grid {
     xs: Vec<f32>,
     /// Where rows begin and end, from top to bottom.
     ys: Vec<f32>,
+    rules: Vec<Rule>,
 }
 
 impl Grid {
@@ -76,7 +83,8 @@ impl Grid {
         ys.reverse();
         let cells = xs.len().saturating_sub(1) * ys.len().saturating_sub(1);
         let bounds = Bounds::all(rules.iter().map(|rule| rule.0));
-        (xs.len() >= 3 && ys.len() >= 3 && cells <= MOST_CELLS).then_some(Self { bounds, xs, ys })
+        let rules = rules.to_vec();
+        (xs.len() >= 3 && ys.len() >= 3 && cells <= MOST_CELLS).then_some(Self { bounds, xs, ys, rules })
     }
 
     fn has(&self, segment: &Segment) -> bool {
@@ -107,18 +115,134 @@ impl Grid {
                 cells[row][column].push(Segment::of(words, segment.size, segment.is_bold, segment.at));
             }
         }
-        let text = |segments: Vec<Segment>| {
-            let lines =
-                rows(segments).into_iter().map(|row| row.iter().map(Segment::text).collect::<Vec<_>>().join(" "));
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        let table: Vec<Vec<String>> =
-            cells.into_iter().map(|row| row.into_iter().map(text).collect::<Vec<_>>()).collect();
+        let lines = self.lines(cells);
         let is_filled = |cell: &String| !cell.is_empty();
-        let rows = table.iter().filter(|row| row.iter().any(is_filled)).count();
-        let columns = (0..columns).filter(|&column| table.iter().any(|row| is_filled(&row[column]))).count();
-        (rows >= 2 && columns >= 2).then(|| without_empty_columns(table))
+        let rows = lines.iter().filter(|row| row.iter().any(is_filled)).count();
+        let columns = (0..columns).filter(|&column| lines.iter().any(|row| is_filled(&row[column]))).count();
+        (rows >= 2 && columns >= 2).then(|| without_empty_columns(lines))
     }
+
+    /// The texts of cells, row by row.
+    fn lines(&self, mut cells: Vec<Vec<Vec<Segment>>>) -> Vec<Vec<String>> {
+        let merged = self.merge(&mut cells);
+        let mut lines: Vec<Vec<String>> = Vec::new();
+        for (row, cells) in cells.into_iter().enumerate() {
+            if let Some(split) = split(&cells) {
+                lines.extend(split);
+                continue;
+            }
+            let above = lines.last().cloned();
+            lines.push(cells.into_iter().map(text).collect());
+            // The name of several rows is repeated, so that each can be read by itself.
+            if let (Some(above), Some(line)) = (above, lines.last_mut()) {
+                // A row without texts of its own stays empty.
+                if line.iter().any(|cell| !cell.is_empty()) {
+                    let free = (0..line.len().min(1)).filter(|&at| merged[row][at] && line[at].is_empty());
+                    let columns: Vec<usize> = free.filter(|&at| above[at].len() <= LONGEST).collect();
+                    columns.into_iter().for_each(|at| line[at].clone_from(&above[at]));
+                }
+            }
+        }
+        lines
+    }
+
+    /// Moves the texts of cells that no line parts into the first of them. Returns which cells are the lower parts of
+    /// others.
+    fn merge(&self, cells: &mut [Vec<Vec<Segment>>]) -> Vec<Vec<bool>> {
+        let (rows, columns) = (self.ys.len() - 1, self.xs.len() - 1);
+        // Whether there is a line at the right of a cell, and below it.
+        let (mut right, mut below) = (vec![vec![false; columns]; rows], vec![vec![false; columns]; rows]);
+        let near = |places: &[f32], at: f32| places.iter().position(|place| (place - at).abs() <= NEAR);
+        for Rule(place) in &self.rules {
+            let (x, y) = place.center();
+            let is_level = Rule(*place).is_level();
+            if let Some(line) = near(&self.xs, x).filter(|line| !is_level && *line > 0) {
+                let from = self.ys[1..rows].partition_point(|at| *at > place.y1);
+                (from..rows)
+                    .map(|row| (row, (self.ys[row] + self.ys[row + 1]) / 2.0))
+                    .take_while(|(_, middle)| *middle >= place.y0)
+                    .filter(|(_, middle)| *middle <= place.y1)
+                    .for_each(|(row, _)| right[row][line - 1] = true);
+            }
+            if let Some(line) = near(&self.ys, y).filter(|line| is_level && *line > 0) {
+                let from = self.xs[1..columns].partition_point(|at| *at < place.x0);
+                (from..columns)
+                    .map(|column| (column, (self.xs[column] + self.xs[column + 1]) / 2.0))
+                    .take_while(|(_, middle)| *middle <= place.x1)
+                    .filter(|(_, middle)| *middle >= place.x0)
+                    .for_each(|(column, _)| below[line - 1][column] = true);
+            }
+        }
+        let mut merged = vec![vec![false; columns]; rows];
+        for row in 0..rows {
+            for column in (1..columns).rev() {
+                let (before, after) = cells[row].split_at_mut(column);
+                let are_free = !right[row][column - 1]
+                    && (before[column - 1].is_empty() || after[0].is_empty() || is_one(&before[column - 1], &after[0]));
+                if are_free {
+                    before[column - 1].append(&mut after[0]);
+                }
+            }
+        }
+        for row in 1..rows {
+            // Where no column has a line, the rows are apart by their texts.
+            if !below[row - 1].contains(&true) {
+                continue;
+            }
+            for column in 0..columns {
+                let (before, after) = cells.split_at_mut(row);
+                let (above, cell) = (&mut before[row - 1][column], &mut after[0][column]);
+                if below[row - 1][column] || above.is_empty() == cell.is_empty() {
+                    continue;
+                }
+                if above.is_empty() && merged[row - 1][column] {
+                    continue;
+                }
+                if above.is_empty() {
+                    above.append(cell);
+                }
+                merged[row][column] = true;
+            }
+        }
+        merged
+    }
+}
+
+/// Whether parts of one line of text are in two cells.
+fn is_one(left: &[Segment], right: &[Segment]) -> bool {
+    left.iter().any(|part| right.iter().any(|other| part.at == other.at))
+}
+
+/// The text of a cell.
+fn text(segments: Vec<Segment>) -> String {
+    let lines = rows(segments).into_iter().map(|row| text_of(&row));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The rows between two lines, if each has a line of text in the first column and in most others.
+fn split(cells: &[Vec<Segment>]) -> Option<Vec<Vec<String>>> {
+    let first = rows(cells.first()?.clone()).len();
+    if first < 3 {
+        return None;
+    }
+    // The parts of a segment are in several cells.
+    let mut at = 0;
+    let columns: Vec<Vec<Segment>> = cells
+        .iter()
+        .map(|cell| {
+            let renumbered = cell.iter().map(|segment| {
+                at += 1;
+                Segment { at, ..segment.clone() }
+            });
+            renumbered.collect()
+        })
+        .collect();
+    let (lines, _) = table(columns);
+    let is_row = |line: &Vec<String>| {
+        let filled = line.iter().filter(|cell| !cell.is_empty()).count();
+        !line[0].is_empty() && 2 * filled > line.len()
+    };
+    (lines.len() >= first && lines.iter().all(is_row)).then_some(lines)
 }
 
 fn without_empty_columns(table: Vec<Vec<String>>) -> Vec<Vec<String>> {

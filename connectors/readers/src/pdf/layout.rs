@@ -1,6 +1,9 @@
 //! Finds the order in which a page is read: columns one after the other, and rows of cells as tables.
 
+use super::cells::{is_table, table};
+use super::rows::rows;
 use super::shape::{Bounds, Segment};
+use super::to_left::text_of;
 
 /// Deepest nesting of columns in columns.
 const DEEPEST: usize = 5;
@@ -8,8 +11,6 @@ const DEEPEST: usize = 5;
 const GUTTER: f32 = 0.6;
 /// Lines at more than this share of the same height are beside each other.
 const BESIDE: f32 = 0.3;
-/// The same for words of one row.
-const LEVEL: f32 = 0.5;
 /// Columns of text are filled to this share by at least half of their lines.
 const FILLED: f32 = 0.6;
 /// Half of the lines of a column of text have at least so many words.
@@ -22,8 +23,8 @@ const APART: f32 = 2.2;
 pub(super) enum Block {
     /// A line of a column that reaches from `left` to `right`.
     Line { line: Line, left: f32, right: f32 },
-    /// Rows of cells.
-    Table(Vec<Vec<String>>),
+    /// Rows of cells, and where the rows are, if they were found without lines.
+    Table { rows: Vec<Vec<String>>, places: Vec<Bounds> },
 }
 
 /// A line of text.
@@ -67,12 +68,13 @@ fn region(segments: Vec<Segment>, depth: usize, blocks: &mut Vec<Block>) {
             gutters = left;
             band.extend(slabs.next());
         }
-        let mut texts = columns(&band, &gutters);
+        let mut texts = columns(band.iter().flatten().cloned().collect(), &gutters);
         if !are_texts(&texts) {
             match is_table(&texts) {
                 true => {
                     above.drain(..).for_each(|slab| lines(slab, whole, blocks));
-                    blocks.push(Block::Table(table(texts)));
+                    let (rows, places) = table(texts);
+                    blocks.push(Block::Table { rows, places });
                 }
                 // Words far from each other, such as a date at the end of a line.
                 false => above.extend(band),
@@ -114,10 +116,10 @@ fn is_in_column(slab: &[Segment], gutters: &[(f32, f32)], from: f32) -> bool {
     gutters.iter().all(is_free) && bottom(slab) - from < APART * line_height(slab)
 }
 
-/// The segments of a band by its columns.
-fn columns(band: &[Vec<Segment>], gutters: &[(f32, f32)]) -> Vec<Vec<Segment>> {
+/// Segments by the columns between spaces.
+pub(super) fn columns(segments: Vec<Segment>, gutters: &[(f32, f32)]) -> Vec<Vec<Segment>> {
     let mut columns: Vec<Vec<Segment>> = (0..=gutters.len()).map(|_| Vec::new()).collect();
-    columns_of(band.iter().flatten().cloned().collect(), gutters, &mut columns);
+    columns_of(segments, gutters, &mut columns);
     columns
 }
 
@@ -128,17 +130,8 @@ fn columns_of(segments: Vec<Segment>, gutters: &[(f32, f32)], columns: &mut [Vec
     }
 }
 
-/// Whether columns that are no running texts are those of a table.
-fn is_table(columns: &[Vec<Segment>]) -> bool {
-    let rows = rows(columns.iter().flatten().cloned().collect());
-    let beside = rows.iter().filter(|row| row.len() > 1).count();
-    let least = if columns.len() > 2 { 2 } else { 3 };
-    let has_table = rows.iter().flatten().any(|segment| segment.table.is_some());
-    beside >= least && 5 * beside >= 2 * rows.len() && !has_table
-}
-
 /// Whether columns have running text, and not the cells of a table.
-fn are_texts(columns: &[Vec<Segment>]) -> bool {
+pub(super) fn are_texts(columns: &[Vec<Segment>]) -> bool {
     if columns.iter().any(|column| column.iter().any(|segment| segment.table.is_some())) {
         return columns.iter().all(|column| !column.is_empty());
     }
@@ -171,55 +164,15 @@ fn is_dense(segment: &Segment) -> bool {
     segment.words.iter().any(|word| word.text.chars().count() > 12 && !word.text.is_ascii())
 }
 
-/// The cells of columns, row by row.
-fn table(columns: Vec<Vec<Segment>>) -> Vec<Vec<String>> {
-    let count = columns.len();
-    let cells =
-        (0..).zip(columns).flat_map(|(number, column)| column.into_iter().map(move |segment| (number, segment)));
-    let (numbers, segments): (Vec<usize>, Vec<Segment>) = cells.unzip();
-    let by_at: std::collections::HashMap<usize, usize> =
-        segments.iter().map(|segment| segment.at).zip(numbers).collect();
-    let mut table: Vec<Vec<String>> = Vec::new();
-    let mut last: Option<Bounds> = None;
-    let rows = rows(segments);
-    let leading = median(rows.windows(2).map(|pair| bounds(&pair[0]).y0 - bounds(&pair[1]).y0));
-    for row in rows {
-        let place = bounds(&row);
-        let mut cells = vec![String::new(); count];
-        for segment in row {
-            let cell = &mut cells[by_at.get(&segment.at).copied().unwrap_or_default()];
-            if !cell.is_empty() {
-                cell.push(' ');
-            }
-            cell.push_str(&segment.text());
-        }
-        // A cell of several lines goes on where the first column is empty and the line is close.
-        let is_close = last.is_some_and(|last| last.y0 - place.y0 < 0.8 * leading);
-        match table.last_mut() {
-            Some(above) if is_close && cells[0].is_empty() && !above[0].is_empty() => {
-                for (above, cell) in above.iter_mut().zip(&cells).filter(|(_, cell)| !cell.is_empty()) {
-                    if !above.is_empty() {
-                        above.push(' ');
-                    }
-                    above.push_str(cell);
-                }
-            }
-            _ => table.push(cells),
-        }
-        last = Some(place);
-    }
-    table
-}
-
 /// Writes the lines of a region without columns.
 fn lines(segments: Vec<Segment>, whole: Bounds, blocks: &mut Vec<Block>) {
     for row in rows(segments) {
         let mut parts: Vec<Segment> = Vec::new();
         for mut segment in row {
             match segment.table.take() {
-                Some(table) => {
+                Some(rows) => {
                     push_line(std::mem::take(&mut parts), whole, blocks);
-                    blocks.push(Block::Table(table));
+                    blocks.push(Block::Table { rows, places: Vec::new() });
                 }
                 None => parts.push(segment),
             }
@@ -232,53 +185,11 @@ fn push_line(parts: Vec<Segment>, whole: Bounds, blocks: &mut Vec<Block>) {
     if parts.is_empty() {
         return;
     }
-    let texts: Vec<String> = parts.iter().map(Segment::text).collect();
-    let size = parts.iter().map(|part| part.size).fold(0.0, f32::max);
+    let length = |part: &&Segment| part.words.iter().map(|word| word.text.len()).sum::<usize>();
+    let size = parts.iter().max_by_key(length).map_or(0.0, |part| part.size);
     let is_bold = parts.iter().all(|part| part.is_bold);
-    let line = Line { text: texts.join(" "), bounds: bounds(&parts), size, is_bold };
+    let line = Line { text: text_of(&parts), bounds: bounds(&parts), size, is_bold };
     blocks.push(Block::Line { line, left: whole.x0, right: whole.x1 });
-}
-
-/// Segments in rows, from top to bottom; each row is in the order in which it is read.
-pub(super) fn rows(mut segments: Vec<Segment>) -> Vec<Vec<Segment>> {
-    segments.sort_by(|a, b| b.bounds.y1.total_cmp(&a.bounds.y1).then(a.at.cmp(&b.at)));
-    let mut rows: Vec<Vec<Segment>> = Vec::new();
-    for segment in segments {
-        // Only the last rows can be at its height.
-        let level = rows.iter_mut().rev().take(8).find(|row| {
-            let place = bounds(row);
-            place.level_with(&segment.bounds) > LEVEL
-                && row
-                    .iter()
-                    .all(|other| overlap(&other.bounds, &segment.bounds) < 0.5 * segment.bounds.width().max(1.0))
-        });
-        match level {
-            Some(row) => row.push(segment),
-            None => rows.push(vec![segment]),
-        }
-    }
-    for row in &mut rows {
-        let letters = row.iter().flat_map(|segment| &segment.words).flat_map(|word| word.text.chars());
-        let (mut to_left, mut to_right) = (0, 0);
-        for letter in letters.filter(|letter| letter.is_alphabetic()) {
-            *if is_to_left(letter) { &mut to_left } else { &mut to_right } += 1;
-        }
-        row.sort_by(|a, b| a.bounds.x0.total_cmp(&b.bounds.x0));
-        if to_left > to_right {
-            row.reverse();
-        }
-    }
-    rows
-}
-
-/// Whether a letter is of a script that is written to the left.
-pub(super) fn is_to_left(letter: char) -> bool {
-    matches!(letter, '\u{590}'..='\u{8FF}' | '\u{FB1D}'..='\u{FDFF}' | '\u{FE70}'..='\u{FEFC}')
-}
-
-/// The width that two have in common.
-fn overlap(a: &Bounds, b: &Bounds) -> f32 {
-    (a.x1.min(b.x1) - a.x0.max(b.x0)).max(0.0)
 }
 
 /// Segments that are beside each other, from top to bottom.
@@ -303,7 +214,7 @@ fn is_beside(place: &Bounds, slab: &[Segment], segment: &Segment) -> bool {
 }
 
 /// The spaces that no segment crosses, from the first to the last segment.
-fn gutters(slab: &[Segment]) -> Vec<(f32, f32)> {
+pub(super) fn gutters(slab: &[Segment]) -> Vec<(f32, f32)> {
     let mut spans: Vec<(f32, f32)> = slab.iter().map(|segment| (segment.bounds.x0, segment.bounds.x1)).collect();
     spans.sort_by(|a, b| a.0.total_cmp(&b.0));
     let least = GUTTER * median(slab.iter().map(|segment| segment.size));

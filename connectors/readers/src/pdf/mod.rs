@@ -1,18 +1,27 @@
 //! Reads PDF files with pdfium, the PDF library of Chromium.
 //!
-//! `library` finds pdfium. `page` reads the letters, drawn lines, filled fields and remarks of a page, `grid` finds
-//! tables by their lines, `layout` the order in which a page is read, and `flow` makes Markdown of the lines of all pages:
-//! words that are parted at the end of a line are joined, and headers, footers and numbers of pages are left out. The title
-//! is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the subject,
-//! the keywords and the dates are metadata (see `info`), and so is where each page begins in the text.
+//! `library` finds pdfium. `page` reads the letters of a page, `drawn` its lines and bullets, and `marks` its filled
+//! fields and remarks. `grid` and `level` find tables by their lines, `cells` those without, `layout` the order in which a
+//! page is read, and `to_left` that of words in Hebrew and Arabic. `running` leaves out headers, footers and numbers of
+//! pages, and `flow` makes Markdown of the lines of all pages: words that are parted at the end of a line are joined. The
+//! title is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the
+//! subject, the keywords and the dates are metadata (see `info`), and so is where each page begins in the text.
 
+mod cells;
+mod drawn;
 mod flow;
 mod grid;
 mod info;
+mod items;
 mod layout;
+mod level;
 pub(crate) mod library;
+mod marks;
 mod page;
+mod rows;
+mod running;
 mod shape;
+mod to_left;
 
 use pdfium_render::prelude::{Pdfium, PdfiumError, PdfiumInternalError};
 
@@ -45,7 +54,7 @@ fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadErr
     for number in 0..count {
         match pdf.pages().get(number) {
             Ok(page) => {
-                let mut read = page::read(&page);
+                let mut read = page::read(&page)?;
                 grid::find(&mut read);
                 let mut blocks = layout::blocks(read.segments);
                 read.turned.into_iter().for_each(|turned| blocks.extend(layout::blocks(turned)));
@@ -53,6 +62,9 @@ fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadErr
             }
             Err(_) => unread += 1,
         }
+    }
+    if pages.is_empty() {
+        return Err(ReadError::Broken { format: "PDF", reason: "none of its pages can be read".to_owned() });
     }
     if unread > 0 {
         tracing::warn!(document = id, unread, read = pages.len(), "some pages of a PDF could not be read");

@@ -1,32 +1,29 @@
-//! Reads the letters, lines, filled fields and remarks of a page.
+//! Reads the letters of a page, and what `drawn` and `marks` find on it.
 
 use std::collections::BTreeMap;
 
-use pdfium_render::prelude::{
-    PdfFormField, PdfPage, PdfPageAnnotation, PdfPageAnnotationCommon, PdfPageObject, PdfPageObjectsCommon,
-    PdfPagePathObject, PdfPageTextChar, PdfPathSegmentType, PdfPathSegments, PdfRect,
-};
+use encoding_rs::WINDOWS_1252;
+use pdfium_render::prelude::{PdfPage, PdfPageTextChar, PdfRect};
 
-use super::layout::is_to_left;
-use super::shape::{Bounds, Page, Rule, Segment, Word};
+use super::drawn::{drawn, mark_items};
+use super::marks::marks;
+use super::shape::{Bounds, Page, Segment, Word};
+use super::to_left::{is_to_left, read_word};
+use crate::ReadError;
 
 /// Maximum number of letters that are read of a page.
 const MOST_LETTERS: usize = 1_000_000;
-/// Maximum number of drawn objects that are looked at for lines.
-const MOST_OBJECTS: usize = 20_000;
+/// Maximum number of sizes of letters of a segment that are told apart.
+const MOST_SIZES: usize = 16;
 /// A gap of more of this share of the letters' size parts two segments. They are one line again if they are neither in two
 /// columns nor in a table.
 const GAP: f32 = 0.85;
-/// A drawn shape is a line if it is not thicker than this, in points.
-const THIN: f32 = 2.5;
 /// Texts that are turned by less than this beyond whole quarters are not oblique, in degrees.
 const ASKEW: f32 = 8.0;
-/// The shortest line of a table, in points.
-const SHORT: f32 = 6.0;
 
 /// The direction of a text, in degrees to the left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Direction(i16);
+pub(super) struct Direction(i16);
 
 impl Direction {
     fn of(degrees: f32) -> Self {
@@ -38,7 +35,7 @@ impl Direction {
     }
 
     /// A point as this text sees it.
-    fn turned(self, (x, y): (f32, f32)) -> (f32, f32) {
+    pub(super) fn turned(self, (x, y): (f32, f32)) -> (f32, f32) {
         match self.0 {
             0 => (x, y),
             90 => (y, -x),
@@ -55,7 +52,7 @@ impl Direction {
         self.0 % 90 != 0
     }
 
-    fn bounds(self, rect: &PdfRect) -> Bounds {
+    pub(super) fn bounds(self, rect: &PdfRect) -> Bounds {
         let (a, b) = (
             self.turned((rect.left().value, rect.bottom().value)),
             self.turned((rect.right().value, rect.top().value)),
@@ -101,8 +98,8 @@ struct Segments {
     /// Where the letters of the word are.
     places: Vec<f32>,
     last: Option<Letter>,
-    /// The greatest size of the segment's letters.
-    size: f32,
+    /// Sizes of the segment's letters, in tenths of a point, and how many letters have them.
+    sizes: Vec<(i32, usize)>,
     /// Number of its words that are bold.
     bold: usize,
 }
@@ -111,16 +108,9 @@ impl Segments {
     fn end_word(&mut self) {
         let places = std::mem::take(&mut self.places);
         let Some(mut word) = self.word.take().filter(|word| !word.text.is_empty()) else { return };
-        // Some files have Arabic and Hebrew words as they look, from left to right.
-        let mut letters: Vec<char> = word.text.chars().collect();
-        let (first, last) =
-            (letters.iter().position(|at| is_to_left(*at)), letters.iter().rposition(|at| is_to_left(*at)));
-        if let (Some(first), Some(last)) = (first, last)
-            && letters.len() == places.len()
-            && places[first] < places[last]
-        {
-            letters[first..=last].reverse();
-            word.text = letters.into_iter().collect();
+        let letters: Vec<char> = word.text.chars().collect();
+        if letters.len() == places.len() && letters.iter().any(|letter| is_to_left(*letter)) {
+            word.text = read_word(letters, &places);
         }
         self.words.push(word);
     }
@@ -132,9 +122,18 @@ impl Segments {
             && !words.is_empty()
         {
             let (at, is_bold) = (self.done.len(), 2 * self.bold > words.len());
-            self.done.push((last.direction, Segment::of(words, self.size, is_bold, at)));
+            self.done.push((last.direction, Segment::of(words, self.size(), is_bold, at)));
         }
-        (self.size, self.bold) = (0.0, 0);
+        self.sizes.clear();
+        self.bold = 0;
+    }
+
+    /// The size of most letters. Where sizes are guessed from the letters' heights, that of the highest one.
+    fn size(&self) -> f32 {
+        let all: usize = self.sizes.iter().map(|(_, letters)| letters).sum();
+        let most = self.sizes.iter().find(|(_, letters)| 2 * letters >= all);
+        let size = most.or(self.sizes.iter().max_by_key(|(size, _)| size));
+        size.map_or(0.0, |(size, _)| *size as f32 / 10.0)
     }
 
     fn add(&mut self, letter: Letter, is_bold: impl FnOnce() -> bool) {
@@ -160,7 +159,12 @@ impl Segments {
         push(&mut word.text, letter.character);
         word.bounds = word.bounds.with(letter.bounds);
         self.places.push(letter.bounds.x0);
-        self.size = self.size.max(letter.size);
+        let size = (letter.size * 10.0).round() as i32;
+        match self.sizes.iter().position(|(known, _)| *known == size) {
+            Some(at) => self.sizes[at].1 += 1,
+            None if self.sizes.len() < MOST_SIZES => self.sizes.push((size, 1)),
+            None => {}
+        }
         self.last = Some(letter);
     }
 }
@@ -207,12 +211,20 @@ fn push(text: &mut String, character: char) {
 }
 
 /// Reads a page.
-pub(super) fn read(page: &PdfPage<'_>) -> Page {
+///
+/// # Errors
+///
+/// The page has more letters than any real one.
+pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
     let mut segments = Segments::default();
     if let Ok(text) = page.text() {
         let shown = page.boundaries().bounding().map(|boundary| Direction::default().bounds(&boundary.bounds)).ok();
         let mut half = None;
-        for char in text.chars().iter().take(MOST_LETTERS) {
+        let letters = text.chars();
+        if letters.len() > MOST_LETTERS {
+            return Err(ReadError::TooMany { what: "letters on a page", limit: MOST_LETTERS as u64 });
+        }
+        for char in letters.iter() {
             let Some(character) = whole(char.unicode_value(), &mut half) else { continue };
             match character {
                 '\r' | '\n' => segments.end(),
@@ -240,8 +252,10 @@ pub(super) fn read(page: &PdfPage<'_>) -> Page {
     }
     read.segments.extend(marks(page, main, letters));
     read.turned = turned.into_values().collect();
-    read.rules = rules(page, main);
-    read
+    let drawn = drawn(page, main);
+    mark_items(&mut read.segments, &drawn.bullets);
+    read.rules = drawn.rules;
+    Ok(read)
 }
 
 /// A character of a number; pdfium may give the two halves of UTF-16 one after the other.
@@ -252,6 +266,8 @@ fn whole(number: u32, half: &mut Option<u32>) -> Option<char> {
             None
         }
         (0xDC00..=0xDFFF, Some(high)) => char::from_u32(0x10000 + ((high - 0xD800) << 10) + (number - 0xDC00)),
+        // Some files call letters by their numbers in the code page of Windows.
+        (0x80..=0x9F, _) => WINDOWS_1252.decode(&[number as u8]).0.chars().next(),
         _ => char::from_u32(number),
     }
 }
@@ -276,99 +292,4 @@ fn main_direction(segments: &[(Direction, Segment)]) -> Direction {
         *letters.entry(*direction).or_default() += segment.words.iter().map(|word| word.text.len()).sum::<usize>();
     }
     letters.into_iter().rev().max_by_key(|(_, letters)| *letters).map(|(direction, _)| direction).unwrap_or_default()
-}
-
-/// The values of filled fields and the remarks that are shown, as segments where they are.
-fn marks(page: &PdfPage<'_>, direction: Direction, from: usize) -> Vec<Segment> {
-    let mut marks = Vec::new();
-    for annotation in page.annotations().iter() {
-        if annotation.is_hidden() {
-            continue;
-        }
-        let text = match &annotation {
-            PdfPageAnnotation::FreeText(remark) => remark.contents(),
-            PdfPageAnnotation::Widget(widget) => widget.form_field().and_then(value),
-            _ => None,
-        };
-        let (Some(text), Ok(rect)) = (text.filter(|text| !text.trim().is_empty()), annotation.bounds()) else {
-            continue;
-        };
-        let bounds = direction.bounds(&rect);
-        let lines: Vec<&str> = text.split(['\r', '\n']).filter(|line| !line.trim().is_empty()).collect();
-        let height = bounds.height() / lines.len().max(1) as f32;
-        for (number, line) in (0_u8..).zip(lines) {
-            let top = bounds.y1 - f32::from(number) * height;
-            let place = Bounds { y0: top - height, y1: top, ..bounds };
-            let words = line.split_whitespace().map(|word| Word { text: word.replace('\0', ""), bounds: place });
-            marks.push(Segment::of(words.collect(), height.min(12.0), false, from + marks.len()));
-        }
-    }
-    marks
-}
-
-/// What a field says.
-fn value(field: &PdfFormField<'_>) -> Option<String> {
-    match field {
-        PdfFormField::Text(text) if !text.is_password() => text.value(),
-        PdfFormField::ComboBox(choice) => choice.value(),
-        PdfFormField::ListBox(choice) => choice.value(),
-        PdfFormField::Checkbox(check) => check.is_checked().ok().filter(|checked| *checked).map(|_| "[x]".to_owned()),
-        PdfFormField::RadioButton(button) => button.is_checked().ok().filter(|is| *is).map(|_| "(x)".to_owned()),
-        _ => None,
-    }
-}
-
-/// The straight lines of a page.
-fn rules(page: &PdfPage<'_>, direction: Direction) -> Vec<Rule> {
-    let mut rules = Vec::new();
-    for object in page.objects().iter().take(MOST_OBJECTS) {
-        if let PdfPageObject::Path(path) = &object {
-            of_path(path, direction, &mut rules);
-        }
-    }
-    rules
-}
-
-fn of_path(path: &PdfPagePathObject<'_>, direction: Direction, rules: &mut Vec<Rule>) {
-    let mut keep = |bounds: Bounds| {
-        let (long, thick) = (bounds.width().max(bounds.height()), bounds.width().min(bounds.height()));
-        if long >= SHORT && thick <= THIN {
-            rules.push(Rule(bounds));
-        }
-    };
-    let is_stroked = path.is_stroked().unwrap_or_default();
-    let segments = path.segments();
-    let matrix = path.matrix().ok();
-    let segments = match matrix {
-        Some(matrix) => segments.transform(matrix),
-        None => segments,
-    };
-    let (mut start, mut last) = ((0.0, 0.0), (0.0, 0.0));
-    let mut all = Bounds::NONE;
-    let mut is_straight = true;
-    let between = |a: (f32, f32), b: (f32, f32)| Bounds {
-        x0: a.0.min(b.0),
-        x1: a.0.max(b.0),
-        y0: a.1.min(b.1),
-        y1: a.1.max(b.1),
-    };
-    for segment in segments.iter() {
-        let (x, y) = segment.point();
-        let point = direction.turned((x.value, y.value));
-        all = all.with(between(point, point));
-        match segment.segment_type() {
-            PdfPathSegmentType::MoveTo => start = point,
-            PdfPathSegmentType::LineTo if is_stroked => keep(between(last, point)),
-            PdfPathSegmentType::LineTo => {}
-            _ => is_straight = false,
-        }
-        if segment.is_close() && is_stroked {
-            keep(between(point, start));
-        }
-        last = point;
-    }
-    // A thin rectangle that is filled is a line, too.
-    if !is_stroked && is_straight {
-        keep(all);
-    }
 }

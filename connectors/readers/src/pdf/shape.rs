@@ -74,11 +74,6 @@ impl Segment {
         let bounds = Bounds::all(words.iter().map(|word| word.bounds));
         Self { words, bounds, size, is_bold, at, table: None }
     }
-
-    pub fn text(&self) -> String {
-        let words: Vec<&str> = self.words.iter().map(|word| word.text.as_str()).collect();
-        words.join(" ")
-    }
 }
 
 /// A straight line that is drawn, from left to right or upwards.

@@ -160,6 +160,36 @@ def make():
     chromium("aside", f"<div style='float:right;width:32%;border:1pt solid black;padding:6pt;margin-left:14pt'>{STORM}</div><p>{TIDES}</p><p>{FERRY}</p>")
     say("aside", [["p", TIDES], ["p", FERRY], ["p", STORM]])
 
+    # A table over two columns of text, which a paragraph goes on after, and notes that do the same over a page.
+    harbours = [["Harbour", "Depth", "Ships", "Cars", "Rank"], ["Oban", "12.5", "310", "9000", "1"], ["Mallaig", "8.0", "120", "4000", "2"], ["Ullapool", "9.1", "77", "2500", "3"]]
+    table = "#table(columns: (1fr,) * 5, stroke: none, table.hline(), " + "".join(f"[{cell}], " for cell in harbours[0]) + "table.hline(stroke: 0.4pt), " + "".join(f"[{cell}], " for row in harbours[1:] for cell in row) + "table.hline())"
+    paper("table-over-columns", f"#set page(columns: 2, height: 15cm)\n#place(bottom, scope: \"parent\", float: true)[{table}]\n" + as_typst([["p", text] for text in ALL]))
+    say("table-over-columns", [["p", text] for text in ALL[:4]] + [["t", harbours]] + [["p", text] for text in ALL[4:]])
+    names = "red blue green black white grey brown pink".split()
+    paper("footnotes", "#set page(height: 13cm)\n" + "\n\n".join(f"{text}#footnote[See the book in the {name} chest.] So it ends." for text, name in zip(ALL, names)))
+    say("footnotes", [["p", f"{text}{number} So it ends."] for number, text in enumerate(ALL, 1)])
+
+    # Cells of several lines without lines between them, and merged cells.
+    horn = [*LONG, ["The horn does not sound at all", "Water in the horn", "Dry it"]]
+    paper("table-open-long-cells", TIDES + "\n\n#table(stroke: none, columns: (3cm, 5cm, 5cm), " + "".join(f"[{cell}], " for row in horn for cell in row) + ")\n\n" + FERRY)
+    say("table-open-long-cells", [["p", TIDES], ["t", horn], ["p", FERRY]])
+    cell = "<td>{}</td>".format
+    chromium("table-merged", f"<p>{TIDES}</p><table><tr><td rowspan=2>Port</td><td colspan=2>In the summer</td></tr><tr>{cell('Cars')}{cell('People')}</tr><tr>{cell('Oban')}{cell('10')}{cell('20')}</tr><tr>{cell('Mallaig')}<td colspan=2>closed for now</td></tr></table><p>{FERRY}</p>", "td{border:0.5pt solid black}")
+    say("table-merged", [["p", TIDES], ["t", [["Port", "In the summer", ""], ["Port", "Cars", "People"], ["Oban", "10", "20"], ["Mallaig", "closed for now", ""]]], ["p", FERRY]])
+
+    # Bullets that are drawn, a table of contents, and an address at the right.
+    chromium("list-drawn", f"<p>{RULES}</p><ul>" + "".join(f"<li>{item}</li>" for item in items) + f"</ul><p>{RECORDS}</p>")
+    say("list-drawn", [["p", RULES], *[["i", item] for item in items], ["p", RECORDS]])
+    address = ["Ada Lovelace", "7 Mill Lane", "Mallaig PH41 4PD"]
+    paper("letter", "#align(right)[" + " \\ ".join(address) + "]\n#v(1cm)\n" + as_typst([["p", STORM], ["p", MARKET]]) + "\n#outline()\n= Boats\n= Tides of the year\n")
+    say("letter", [["p", "\n".join(address)], ["p", STORM], ["p", MARKET], ["h", "Contents"], ["p", "Boats … 1\nTides of the year … 1"], ["h", "Boats"]])
+
+    # Numbers, brackets and Latin words within Hebrew, and a table that begins at the right.
+    mixed = ["הנמל נפתח בשעה 06:30 בבוקר ונסגר בשעה 22:15. המחיר הוא 45.50 שקל לאדם, ו-120 לרכב.", "חברת Harbour Supplies מוכרת לכל מי שרוצה חבלים (12 מטר) וציוד."]
+    goods = [["שם", "מחיר", "כמות"], ["חבל", "42.00", "20"], ["עוגן", "131.00", "3"]]
+    chromium("right-to-left-mixed", f"<div dir=rtl style=\"font-family:'DejaVu Sans'\"><p>{mixed[0]}</p><p>{mixed[1]}</p>" + as_html([["t", goods]]) + "</div>", "td{border:0.5pt solid black}")
+    say("right-to-left-mixed", [["p", text] for text in mixed] + [["t", goods]])
+
 
 if __name__ == "__main__":
     make()
