@@ -4,7 +4,9 @@
 //!
 //! The tree is walked without recursion, so deep nesting needs no stack.
 
+mod list;
 mod parse;
+mod table;
 mod writer;
 
 use scraper::Node;

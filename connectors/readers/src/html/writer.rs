@@ -2,8 +2,9 @@
 
 use turnflow_engine::document::Markup;
 
+use super::list::List;
+use super::table::Table;
 use crate::Content;
-use crate::docx::roman;
 use crate::raised::{Height, between};
 
 /// Whether an element and its content are dropped. `svg` contains other title elements.
@@ -101,118 +102,6 @@ enum Kind {
 /// Deepest level of a list that is indented.
 const DEEPEST_INDENTED: usize = 8;
 
-/// An open list.
-struct List {
-    /// How its numbers are written; `None` for a list with signs.
-    numbers: Option<char>,
-    next: i64,
-    step: i64,
-    /// Length of the last mark, with a blank.
-    width: usize,
-}
-
-impl List {
-    fn of<'e>(name: &str, attribute: impl Fn(&str) -> Option<&'e str>) -> Self {
-        let kind = attribute("type").and_then(|kind| kind.chars().next()).unwrap_or('1');
-        let is_reversed = attribute("reversed").is_some();
-        Self {
-            // Without its start, the end of a reversed list is not known here.
-            numbers: (name == "ol" && !(is_reversed && attribute("start").is_none())).then_some(kind),
-            next: attribute("start").and_then(|start| start.parse().ok()).unwrap_or(1),
-            step: if is_reversed { -1 } else { 1 },
-            width: 2,
-        }
-    }
-
-    /// The mark of the next item.
-    fn mark(&mut self) -> String {
-        let number = self.next;
-        self.next = self.next.saturating_add(self.step);
-        let letters = u32::try_from(number).ok().filter(|number| (1..=26).contains(number));
-        let letter = letters.and_then(|number| char::from_digit(number + 9, 36));
-        let mark = match (self.numbers, letter) {
-            (None, _) => "- ".to_owned(),
-            (Some('a'), Some(letter)) => format!("- {letter}. "),
-            (Some('A'), Some(letter)) => format!("- {}. ", letter.to_ascii_uppercase()),
-            (Some(kind @ ('i' | 'I')), _) if (1..5000).contains(&number) => {
-                let roman = roman(number as u32);
-                format!("- {}. ", if kind == 'I' { roman.to_uppercase() } else { roman })
-            }
-            _ => format!("{number}. "),
-        };
-        self.width = if mark.starts_with('-') { 2 } else { mark.len() };
-        mark
-    }
-}
-
-/// Maximum number of columns and of rows that a cell takes.
-const MOST_SPANNED: (usize, usize) = (64, 1000);
-/// Maximum number of columns of a row.
-const MOST_COLUMNS: usize = 1 << 10;
-/// Maximum number of cells of a page that repeat others.
-const MOST_REPEATED: usize = 100_000;
-/// The longest text that is repeated in the rows that its cell takes, in bytes.
-const LONGEST: usize = 1 << 10;
-
-/// The rows of the open table.
-#[derive(Default)]
-struct Table {
-    cells: Vec<String>,
-    /// Number of columns and rows that the open cell takes.
-    span: (usize, usize),
-    /// What cells of earlier rows have in the next ones, by column: the number of rows, and the text.
-    above: Vec<(usize, String)>,
-    /// Number of cells of the page so far that repeat others.
-    repeated: usize,
-}
-
-impl Table {
-    fn start(&mut self, columns: Option<usize>, rows: Option<usize>) {
-        self.take_above();
-        self.span = (columns.unwrap_or(1).clamp(1, MOST_SPANNED.0), rows.unwrap_or(1).clamp(1, MOST_SPANNED.1));
-    }
-
-    /// Takes the cells that go on from earlier rows.
-    fn take_above(&mut self) {
-        while let Some((rows, text)) = self.above.get_mut(self.cells.len()).filter(|(rows, _)| *rows > 0) {
-            *rows -= 1;
-            self.repeated += 1;
-            self.cells.push(text.clone());
-            if self.repeated > MOST_REPEATED {
-                self.above.clear();
-            }
-        }
-    }
-
-    fn end(&mut self, text: &str) {
-        for column in 0..self.span.0 {
-            if self.cells.len() >= MOST_COLUMNS {
-                return;
-            }
-            let text = if column == 0 { text } else { "" };
-            if self.span.1 > 1 {
-                let kept = if text.len() <= LONGEST { text } else { "" };
-                self.above.resize(self.above.len().max(self.cells.len() + 1), (0, String::new()));
-                self.above[self.cells.len()] = (self.span.1 - 1, kept.to_owned());
-            }
-            self.cells.push(text.to_owned());
-        }
-    }
-
-    /// The row, if any of its cells has a text.
-    fn row(&mut self) -> String {
-        self.take_above();
-        // Columns that earlier cells take after a gap.
-        while self.above.iter().skip(self.cells.len()).any(|(rows, _)| *rows > 0) {
-            self.cells.push(String::new());
-            self.take_above();
-        }
-        let cells = std::mem::take(&mut self.cells);
-        let last = cells.iter().rposition(|cell| !cell.is_empty()).map_or(0, |last| last + 1);
-        cells[..last].join(" | ")
-    }
-}
-
 /// Writes Markdown while the elements and texts of a page are walked in order.
 #[derive(Default)]
 pub(super) struct Writer {
@@ -272,7 +161,7 @@ impl Writer {
             "sub" => self.heights.push(Height::Lowered),
             "table" if self.cells == 0 => {
                 self.flush();
-                self.table = Table { repeated: self.table.repeated, ..Table::default() };
+                self.table = self.table.another();
             }
             "td" | "th" => {
                 if self.cells == 0 {

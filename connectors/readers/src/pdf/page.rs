@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use encoding_rs::WINDOWS_1252;
 use pdfium_render::prelude::{PdfPage, PdfPageTextChar, PdfRect};
 
 use super::drawn::{drawn, mark_items};
@@ -266,8 +265,6 @@ fn whole(number: u32, half: &mut Option<u32>) -> Option<char> {
             None
         }
         (0xDC00..=0xDFFF, Some(high)) => char::from_u32(0x10000 + ((high - 0xD800) << 10) + (number - 0xDC00)),
-        // Some files call letters by their numbers in the code page of Windows.
-        (0x80..=0x9F, _) => WINDOWS_1252.decode(&[number as u8]).0.chars().next(),
         _ => char::from_u32(number),
     }
 }

@@ -101,7 +101,7 @@ fn fields_of_many_lines_and_buttons_are_read() {
 }
 
 #[test]
-fn letters_of_the_code_page_of_windows_and_large_brackets() {
+fn large_brackets_of_a_formula_make_no_heading() {
     if !has_pdfium() {
         return;
     }
