@@ -4,6 +4,7 @@
 //! Fixed parts (the instruction, the question) are never cut: if they alone are too long, the call
 //! fails.
 
+mod gathered;
 mod sampling;
 mod spoken;
 pub mod thoughts;

@@ -20,6 +20,7 @@ mod fields;
 pub mod html;
 pub mod markdown;
 mod markup;
+mod notes;
 mod package;
 pub mod pdf;
 pub mod pptx;
@@ -191,7 +192,9 @@ impl Format {
         if let Some(read) = worker::read(self, &id, bytes) {
             return read;
         }
-        self.read_here(id, bytes)
+        let read = self.read_here(id.clone(), bytes);
+        notes::log(&id, &notes::take());
+        read
     }
 
     /// Builds the document in this process, on this thread.
@@ -208,7 +211,7 @@ impl Format {
                     return Err(ReadError::Broken { format: "document", reason: "it is a table of rows".to_owned() });
                 }
                 Self::Html => html::read(&decode(bytes)?)?,
-                Self::Pdf => pdf::read(&id, bytes)?,
+                Self::Pdf => pdf::read(bytes)?,
                 Self::Docx => docx::read(bytes)?,
                 Self::Pptx => pptx::read(bytes)?,
                 Self::Xlsx => xlsx::read(bytes)?,

@@ -1,6 +1,7 @@
 //! Errors of components: of building them, of operator calls and of indexes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Capability;
 use crate::connector::ConnectorError;
@@ -214,5 +215,18 @@ impl IndexError {
     /// Whether the passages are not to blame: a model's server is away.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Inference(error) if error.is_outage())
+    }
+
+    /// Whether it is an outage that the input may have caused: a server has answered that it failed.
+    pub fn may_be_of_the_input(&self) -> bool {
+        matches!(self, Self::Inference(error) if error.may_be_of_the_input())
+    }
+
+    /// The pause that a server asks for.
+    pub fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Inference(error) => error.after(),
+            _ => None,
+        }
     }
 }

@@ -15,7 +15,7 @@ use timely::dataflow::{Scope, StreamVec};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::index_writer::Job;
-use super::waiting::{AWAY, Commit, Waiting};
+use super::waiting::{Commit, Failures, Waiting};
 use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
@@ -205,12 +205,13 @@ impl Preparing {
             Ok(Prepared { embedded }) => {
                 self.progress.embedded.fetch_add(embedded as u64, Ordering::Relaxed);
                 if embedded > 0 {
-                    self.waiting.is_away(preparation, Some(false));
+                    self.waiting.worked(preparation);
                 }
                 Ok(embedded > 0)
             }
             Err(error) => {
                 self.progress.failures.fetch_add(1, Ordering::Relaxed);
+                self.waiting.failed(&error);
                 Err(error)
             }
         }
@@ -245,7 +246,7 @@ impl Preparing {
         commit: Option<Commit>,
         error: &IndexError,
     ) {
-        let (mut any, mut failed, mut left) = (false, 0, part.to_vec());
+        let (mut any, mut failed, mut left) = (false, Failures::default(), part.to_vec());
         left.sort_by_key(Content::hash);
         let mut waiting = Vec::new();
         while part.len() > 1
@@ -257,8 +258,8 @@ impl Preparing {
                 Ok(was_called) => any |= was_called,
                 Err(error) if error.is_outage() => {
                     waiting.push(content);
-                    failed += 1;
-                    if failed >= AWAY && !any {
+                    failed.add(&error);
+                    if failed.are_an_absence() && !any {
                         self.waiting.is_away(preparation, Some(true));
                     }
                 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::chunks::Chunks;
 use super::index_writer::Job;
@@ -17,15 +18,43 @@ use crate::document::{Content, ContentHash};
 /// The first pause between two attempts, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
+/// The longest pause that a server may ask for.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// When the server has prepared something else, what waits is tried after this pause.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// After as many failures in a row, the server is away.
-pub(super) const AWAY: usize = 3;
+const AWAY: usize = 3;
+
+/// A failure that the content may have caused is this part of one.
+const OF_THE_INPUT: usize = 4;
+
+/// Failures in a row, of contents that were tried alone.
+#[derive(Default)]
+pub(super) struct Failures(usize);
+
+impl Failures {
+    pub(super) fn add(&mut self, error: &IndexError) {
+        self.0 += if error.may_be_of_the_input() { 1 } else { OF_THE_INPUT };
+    }
+
+    /// Whether they are so many that the server is away.
+    pub(super) fn are_an_absence(&self) -> bool {
+        self.0 >= AWAY * OF_THE_INPUT
+    }
+}
 
 /// A commit of a feed.
 pub(super) type Commit = (u64, u64);
 
 /// The contents that wait, by what prepares them.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<State>);
+pub(super) struct Waiting {
+    state: Mutex<State>,
+    /// Told when a server has prepared something.
+    worked: Notify,
+}
 
 #[derive(Default)]
 struct State {
@@ -34,13 +63,43 @@ struct State {
     is_tried: bool,
     /// The preparations whose server is away, as far as known.
     away: Vec<Weak<dyn Prepare>>,
+    /// The longest pause that a server has asked for since the last attempt.
+    asked: Option<Duration>,
 }
 
 impl Waiting {
+    /// A server has prepared something.
+    pub(super) fn worked(&self, preparation: &Arc<dyn Prepare>) {
+        self.is_away(preparation, Some(false));
+        self.worked.notify_one();
+    }
+
+    /// A server has failed, and may have asked for a pause.
+    pub(super) fn failed(&self, error: &IndexError) {
+        if let Some(after) = error.after() {
+            let asked = &mut self.state.lock().asked;
+            *asked = (*asked).max(Some(after.min(LONGEST)));
+        }
+    }
+
+    /// The pause until the next attempt: this one, or what a server has asked for.
+    fn pause(&self, pause: Duration) -> Duration {
+        self.state.lock().asked.take().map_or(pause, |asked| asked.max(PAUSES.0))
+    }
+
+    /// Waits until the next attempt.
+    async fn rest(&self, pause: Duration) {
+        let works_again = async {
+            tokio::time::sleep(AGAIN).await;
+            self.worked.notified().await;
+        };
+        let _ = tokio::time::timeout(pause, works_again).await;
+    }
+
     /// Whether a preparation's server is away, as far as known. `now`: what is known now.
     pub(super) fn is_away(&self, preparation: &Arc<dyn Prepare>, now: Option<bool>) -> bool {
         let address = Arc::as_ptr(preparation).cast::<()>();
-        let away = &mut self.0.lock().away;
+        let away = &mut self.state.lock().away;
         let known = away.iter().position(|other| other.as_ptr().cast::<()>() == address);
         match (known, now) {
             (Some(at), Some(false)) => drop(away.swap_remove(at)),
@@ -124,7 +183,7 @@ impl Preparing {
             return;
         }
         preparation.set_aside(&part);
-        let mut waiting = self.waiting.0.lock();
+        let mut waiting = self.waiting.state.lock();
         let contents = waiting.contents(preparation);
         for content in part {
             let waits = contents.entry(content.hash()).or_insert_with(|| Waits { content, coming: Vec::new() });
@@ -145,7 +204,7 @@ impl Preparing {
 
     /// Those of the contents that do not wait already.
     pub(super) fn not_waiting(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>) -> Vec<Content> {
-        if let Some(waiting) = self.waiting.0.lock().of(preparation) {
+        if let Some(waiting) = self.waiting.state.lock().of(preparation) {
             contents.retain(|content| !waiting.contains_key(&content.hash()));
         }
         contents
@@ -153,7 +212,7 @@ impl Preparing {
 
     /// Number of chunks whose contents wait for a preparation.
     pub(super) fn count_waiting(&self, preparation: &Arc<dyn Prepare>, chunks: &Chunks) -> u64 {
-        let waiting = self.waiting.0.lock();
+        let waiting = self.waiting.state.lock();
         let contents = waiting.of(preparation).filter(|contents| !contents.is_empty());
         // Several chunks may have the same content.
         contents.map_or(0, |contents| chunks.each().filter(|chunk| contents.contains_key(&chunk.hash)).count() as u64)
@@ -161,7 +220,7 @@ impl Preparing {
 
     /// Forgets contents that are in no feed any more. `commits`: the number of commits that each feed has.
     pub(super) fn forget_gone(&self, feeds: &BTreeMap<u64, Chunks>, commits: &BTreeMap<u64, u64>) {
-        let mut waiting = self.waiting.0.lock();
+        let mut waiting = self.waiting.state.lock();
         if waiting.of.iter().any(|(_, contents)| !contents.is_empty()) {
             waiting.forget_gone(feeds, commits);
             self.tell(&waiting, None);
@@ -170,14 +229,14 @@ impl Preparing {
 
     /// Forgets what waits for a feed that is dropped.
     pub(super) fn forget_feed(&self, feed: u64) {
-        let mut waiting = self.waiting.0.lock();
+        let mut waiting = self.waiting.state.lock();
         let all = waiting.of.iter_mut().flat_map(|(_, contents)| contents.values_mut());
         all.for_each(|waits| waits.coming.retain(|(of, _)| *of != feed));
     }
 
     /// Forgets what waits for an index that is dropped.
     pub(super) fn forget_index(&self, preparation: &Arc<dyn Prepare>) {
-        let mut waiting = self.waiting.0.lock();
+        let mut waiting = self.waiting.state.lock();
         if let Some(at) = waiting.position(preparation) {
             waiting.of.remove(at);
             self.tell(&waiting, None);
@@ -200,7 +259,7 @@ impl Preparing {
     async fn prepare_waiting(self) {
         let (mut pause, mut round) = (PAUSES.0, 0_usize);
         loop {
-            tokio::time::sleep(pause).await;
+            self.waiting.rest(self.waiting.pause(pause)).await;
             round = round.wrapping_add(1);
             let is_open = || self.jobs.get().is_some_and(|jobs| jobs.upgrade().is_some());
             if !is_open() {
@@ -208,7 +267,7 @@ impl Preparing {
             }
             let mut any = false;
             let waiting: Vec<(Arc<dyn Prepare>, Vec<Content>)> = {
-                let mut state = self.waiting.0.lock();
+                let mut state = self.waiting.state.lock();
                 // The index of a preparation that is gone was dropped by a reload.
                 any |= state.of.extract_if(.., |(of, _)| of.strong_count() == 0).any(|(_, waits)| !waits.is_empty());
                 state.of.retain(|(preparation, contents)| preparation.strong_count() > 0 && !contents.is_empty());
@@ -222,7 +281,7 @@ impl Preparing {
             if any && let Some(jobs) = self.jobs.get().and_then(|jobs| jobs.upgrade()) {
                 let _ = jobs.send(Job::Found);
             }
-            let mut state = self.waiting.0.lock();
+            let mut state = self.waiting.state.lock();
             self.tell(&state, None);
             if state.count() == 0 {
                 state.is_tried = false;
@@ -238,7 +297,7 @@ impl Preparing {
     async fn try_again(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>, round: usize) -> bool {
         in_order(&mut contents);
         // What another process has prepared meanwhile does not show that the server is back.
-        let (mut any, mut is_back, mut failed) = (false, false, 0);
+        let (mut any, mut is_back, mut failed) = (false, false, Failures::default());
         for part in parts(&contents) {
             match self.attempt(preparation, part).await {
                 Ok(was_called) => {
@@ -246,7 +305,7 @@ impl Preparing {
                     any |= self.found(preparation, part);
                 }
                 Err(error) if error.is_outage() => {
-                    self.tell(&self.waiting.0.lock(), Some(&error));
+                    self.tell(&self.waiting.state.lock(), Some(&error));
                     // A content may be what the server fails on, so each is tried alone. Each time, others are the first
                     // ones, in no order of length.
                     let mut part = part.to_vec();
@@ -258,10 +317,10 @@ impl Preparing {
                                 is_back |= was_called;
                                 any |= self.found(preparation, alone);
                             }
-                            Err(error) if error.is_outage() => failed += 1,
+                            Err(error) if error.is_outage() => failed.add(&error),
                             Err(_) => any |= self.refused(preparation, alone).await,
                         }
-                        if failed >= AWAY && !is_back {
+                        if failed.are_an_absence() && !is_back {
                             self.waiting.is_away(preparation, Some(true));
                             return any;
                         }
@@ -283,7 +342,7 @@ impl Preparing {
 
     /// These contents wait no longer.
     fn found(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> bool {
-        let mut waiting = self.waiting.0.lock();
+        let mut waiting = self.waiting.state.lock();
         let contents = waiting.contents(preparation);
         part.iter().for_each(|content| _ = contents.remove(&content.hash()));
         self.tell(&waiting, None);
@@ -313,7 +372,7 @@ mod tests {
 
     fn away() -> IndexError {
         let (url, reason) = ("http://model".to_owned(), "connection refused".to_owned());
-        InferenceError::Server { url, status: None, reason, transient: false, outage: true }.into()
+        InferenceError::Server { url, status: None, reason, transient: false, outage: true, after: None }.into()
     }
 
     impl Prepare for Away {
@@ -359,6 +418,36 @@ mod tests {
             preparing.contents(&model, contents.clone()).await;
         }
         assert_eq!((preparing.count_waiting(&model, &all), gone.calls.load(Ordering::Relaxed)), (20, 5 + AWAY));
+    }
+
+    fn failed(status: Option<u16>, after: Option<Duration>) -> IndexError {
+        let (url, reason) = ("http://model".to_owned(), "no".to_owned());
+        InferenceError::Server { url, status, reason, transient: false, outage: true, after }.into()
+    }
+
+    #[test]
+    fn the_pause_is_as_long_as_the_server_asks() {
+        let seconds = Duration::from_secs;
+        let waiting = Waiting::default();
+        [20, 70, 0].into_iter().for_each(|asked| waiting.failed(&failed(Some(429), Some(seconds(asked)))));
+        assert_eq!((waiting.pause(seconds(1)), waiting.pause(seconds(2))), (seconds(70), seconds(2)));
+        waiting.failed(&failed(Some(429), Some(seconds(0))));
+        waiting.failed(&failed(None, None));
+        assert_eq!(waiting.pause(seconds(30)), PAUSES.0);
+        waiting.failed(&failed(Some(503), Some(seconds(86_400))));
+        assert_eq!(waiting.pause(seconds(1)), LONGEST);
+    }
+
+    #[test]
+    fn a_server_that_answers_is_away_later_than_one_that_does_not() {
+        for (status, most) in [(None, AWAY), (Some(503), AWAY), (Some(500), AWAY * OF_THE_INPUT)] {
+            let (error, mut failures, mut count) = (failed(status, None), Failures::default(), 0);
+            while !failures.are_an_absence() {
+                failures.add(&error);
+                count += 1;
+            }
+            assert_eq!(count, most, "{status:?}");
+        }
     }
 
     #[tokio::test]

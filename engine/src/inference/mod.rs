@@ -6,6 +6,7 @@ pub use service::{Backend, Limits, Service};
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,8 @@ pub enum InferenceError {
         transient: bool,
         /// The server is away, overloaded, or refuses the caller: whatever the input, a call may succeed when that is over.
         outage: bool,
+        /// The pause that the server asks for.
+        after: Option<Duration>,
     },
     /// The service has stopped.
     #[error("the inference service of `{0}` has stopped")]
@@ -108,6 +111,19 @@ impl InferenceError {
     /// Whether the input is not to blame: the same call may succeed when a server is back.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::Server { outage: true, .. })
+    }
+
+    /// Whether a server has answered that it failed on this input, or may have: others may succeed.
+    pub fn may_be_of_the_input(&self) -> bool {
+        matches!(self, Self::Server { outage: true, status: Some(500 | 501 | 505..=599), .. })
+    }
+
+    /// The pause that a server asks for.
+    pub fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Server { after, .. } => *after,
+            _ => None,
+        }
     }
 }
 

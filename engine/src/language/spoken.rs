@@ -7,6 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::gathered::Gathered;
 use super::thoughts::{self, Reply, Splitter};
 use super::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
 use crate::inference::InferenceError;
@@ -103,9 +104,10 @@ impl Generator for Spoken {
                 move || Splitter::new(held(habit.load(Ordering::Relaxed)))
             };
             let splitter = Arc::new(Mutex::new(begin()));
+            let said = Arc::new(Gathered::new(stream));
             let pieces = {
                 let (taken, taken_again) = (splitter.clone(), splitter.clone());
-                let (said, said_again) = (stream.clone(), stream.clone());
+                let (said, said_again) = (said.clone(), said.clone());
                 let send = move |piece: &str| {
                     let text = taken.lock().push(piece);
                     said.send(&text);
@@ -118,7 +120,8 @@ impl Generator for Spoken {
             };
             let generation = inner.generate_streamed(prompt, sampling, pieces).await?;
             let rest = splitter.lock().end();
-            stream.send(&rest);
+            said.send(&rest);
+            said.end();
             // The text is what was sent.
             let reply = thoughts::split_streamed(&generation.text);
             let drafts = reply.closes_again.then(|| DRAFTS.to_owned());

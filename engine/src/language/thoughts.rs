@@ -2,31 +2,18 @@
 //!
 //! Servers without a reasoning parser send thoughts within the text: between tags at its start, or
 //! without the opening tag if the model's chat template has written it already. Some replies close
-//! their thoughts twice, with a draft between the two tags. A tag within a sentence or within code is
-//! text.
+//! their thoughts twice, with a draft between the two tags. Some models think again within a line. A tag that a sentence
+//! names, or within code, is text.
 
 mod scan;
+mod tags;
 #[cfg(test)]
 mod tests;
+mod within;
 
 use self::scan::{Scan, second_closing};
-
-/// The characters with which tags begin.
-const STARTS: [char; 3] = ['<', '[', '◁'];
-/// Tags before and after thoughts, in lower case.
-const TAGS: &[(&str, &str)] = &[
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<thoughts>", "</thoughts>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"),
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),
-    ("<|start_thinking|>", "<|end_thinking|>"),
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
-    ("[think]", "[/think]"),
-    ("◁think▷", "◁/think▷"),
-];
+use self::tags::{LONGEST, Opening, STARTS, TAGS, begins_with, closing, find, is_blank, may_be_closing, opening};
+use self::within::{Found, Search, Stop, is_joined, is_named, stop};
 
 /// What models that mark their thoughts with control tokens put around the text too, in lower case.
 const MARKS: &[&str] = &[
@@ -101,6 +88,14 @@ pub struct Splitter {
     is_marked: bool,
     is_in_fence: bool,
     is_at_line_start: bool,
+    /// Number of backticks in the line.
+    ticks: usize,
+    /// Bytes of `held` from `done` on in which an opening tag is text.
+    named: usize,
+    /// Where the end of thoughts within a line was looked for.
+    search: Search,
+    /// Whether the reply has ended.
+    has_ended: bool,
     /// The last few characters of the text so far.
     tail: String,
 }
@@ -115,6 +110,8 @@ enum State {
     Thought(&'static str),
     /// Text.
     Text,
+    /// An opening tag of this length within a line, and the tag that closes it: thoughts, or a tag that the text names.
+    Within(usize, &'static str),
 }
 
 impl Splitter {
@@ -134,6 +131,10 @@ impl Splitter {
             is_marked: false,
             is_in_fence: false,
             is_at_line_start: true,
+            ticks: 0,
+            named: 0,
+            search: Search::default(),
+            has_ended: false,
             tail: String::new(),
         }
     }
@@ -150,8 +151,11 @@ impl Splitter {
     /// The rest of the text, when the reply has ended.
     pub fn end(&mut self) -> String {
         let mut out = String::new();
+        self.has_ended = true;
         if self.state == State::Unknown {
             self.state = State::Text;
+        }
+        if matches!(self.state, State::Text | State::Within(..)) {
             while self.step(&mut out) {}
         }
         let rest = std::mem::take(&mut self.held).split_off(std::mem::take(&mut self.done));
@@ -168,7 +172,7 @@ impl Splitter {
         match self.state {
             State::Thought(_) => self.thoughts.push_str(&rest),
             State::Start if self.has_thought => out.push_str(rest.trim_start()),
-            State::Start | State::Unknown | State::Text => out.push_str(&rest),
+            State::Start | State::Unknown | State::Text | State::Within(..) => out.push_str(&rest),
         }
         out
     }
@@ -185,12 +189,13 @@ impl Splitter {
             State::Unknown => self.unknown(),
             State::Thought(close) => self.thought(close),
             State::Text => self.text(out),
+            State::Within(length, close) => self.within(length, close),
         }
     }
 
     fn start(&mut self) -> bool {
         let known = std::mem::take(&mut self.blank);
-        let shown = self.held[self.done + known..].trim_start();
+        let shown = self.held[self.done + known..].trim_start_matches(is_blank);
         let blank = self.held.len() - self.done - shown.len();
         // Thoughts that are closed twice, with nothing between the tags.
         if self.has_thought
@@ -237,14 +242,14 @@ impl Splitter {
 
     fn thought(&mut self, close: &'static str) -> bool {
         let rest = &self.held[self.done..];
-        if let Some(at) = find(rest, close) {
+        if let Some((at, length)) = find(rest, close) {
             self.thoughts.push_str(&rest[..at]);
             self.is_marked |= close.starts_with("<|");
-            self.done += at + close.len();
+            self.done += at + length;
             (self.has_thought, self.state) = (true, State::Start);
             return true;
         }
-        let kept = rest.floor_char_boundary(rest.len().saturating_sub(close.len()));
+        let kept = rest.floor_char_boundary(rest.len().saturating_sub(LONGEST));
         self.thoughts.push_str(&rest[..kept]);
         self.done += kept;
         false
@@ -256,14 +261,15 @@ impl Splitter {
             return false;
         }
         if self.is_at_line_start && !self.is_in_fence {
-            match opening(rest) {
+            let shown = rest.trim_start_matches([' ', '\t']);
+            match opening(shown) {
                 Opening::Tag(length, close) => {
-                    self.done += length;
+                    self.done += rest.len() - shown.len() + length;
                     self.state = State::Thought(close);
                     return true;
                 }
-                Opening::Undecided => return false,
-                Opening::None => {}
+                Opening::Undecided if !self.has_ended => return false,
+                Opening::Undecided | Opening::None => {}
             }
         }
         if self.is_at_line_start {
@@ -274,57 +280,81 @@ impl Splitter {
             }
             self.is_in_fence ^= shown.starts_with("```") || shown.starts_with("~~~");
         }
-        let end = rest.find('\n').map(|at| at + 1);
+        let mut ticks = self.ticks;
+        let stop = match self.is_in_fence {
+            true => rest.find('\n').map_or(Stop::None, |at| Stop::Line(at + 1)),
+            false => stop(rest, self.named, &mut ticks),
+        };
+        let (end, tag) = match stop {
+            Stop::Line(at) => (Some(at), None),
+            Stop::Tag(at, length, close) => (None, Some((at, length, close))),
+            Stop::Undecided(at) if !self.has_ended => (None, Some((at, 0, ""))),
+            Stop::Undecided(_) | Stop::None => (None, None),
+        };
         let mark = match (end, self.is_marked) {
             (None, true) => may_be_mark(rest),
             _ => None,
         };
         // A closing tag behind the text is no part of it.
-        let is_open = self.has_thought && !self.is_in_fence;
-        let tag = if is_open { last_closing(rest, end.unwrap_or(rest.len()), &self.tail) } else { None };
-        let line = &rest[..tag.or(end).or(mark).unwrap_or(rest.len())];
+        let is_open = self.has_thought && !self.is_in_fence && tag.is_none();
+        let last = if is_open { last_closing(rest, end.unwrap_or(rest.len()), &self.tail) } else { None };
+        let cut = last.or(end).into_iter().chain(mark).chain(tag.map(|(at, ..)| at)).min();
+        let line = &rest[..cut.unwrap_or(rest.len())];
         self.is_at_line_start = line.ends_with('\n') || self.is_at_line_start && line.is_empty();
+        self.ticks = match line.ends_with('\n') {
+            true => 0,
+            false => self.ticks + line.matches('`').count(),
+        };
         keep_tail(&mut self.tail, line);
         self.done += line.len();
+        self.named = self.named.saturating_sub(line.len());
         match self.is_marked {
             true => out.push_str(&without_marks(line)),
             false => out.push_str(line),
         }
-        end.is_some() && tag.is_none()
-    }
-}
-
-enum Opening {
-    /// A tag of this length, and the tag that closes it.
-    Tag(usize, &'static str),
-    /// A tag may follow.
-    Undecided,
-    None,
-}
-
-fn opening(text: &str) -> Opening {
-    let mut undecided = text.is_empty();
-    for (open, close) in TAGS {
-        match text.get(..open.len()) {
-            Some(head) if head.eq_ignore_ascii_case(open) => return Opening::Tag(open.len(), close),
-            Some(_) => {}
-            None => {
-                undecided |= text.len() < open.len()
-                    && open.get(..text.len()).is_some_and(|head| head.eq_ignore_ascii_case(text));
+        match tag {
+            Some((at, length, close)) if at == line.len() && length > 0 => {
+                (self.state, self.search) = (State::Within(length, close), Search::default());
+                true
             }
+            _ => end.is_some_and(|end| end == line.len()),
         }
     }
-    if undecided { Opening::Undecided } else { Opening::None }
-}
 
-/// The length of the closing tag at the start of a text.
-fn closing(text: &str) -> Option<usize> {
-    TAGS.iter().map(|(_, close)| close).find(|close| begins_with(text, close)).map(|close| close.len())
-}
-
-/// Whether a text is the beginning of a closing tag.
-fn may_be_closing(text: &str) -> bool {
-    !text.is_empty() && TAGS.iter().any(|(_, close)| close.len() > text.len() && begins_with(close, text))
+    /// An opening tag within a line.
+    fn within(&mut self, length: usize, close: &'static str) -> bool {
+        let inner = &self.held[self.done + length..];
+        let is_joined = is_joined(&self.tail);
+        match self.search.next(inner, close, is_joined) {
+            Found::Close(at, closing) => {
+                let after = &inner[at + closing..];
+                if after.is_empty() && !self.has_ended {
+                    return false;
+                }
+                if !is_named(&self.tail, &inner[..at], after) {
+                    self.thoughts.push_str(&inner[..at]);
+                    (self.has_thought, self.is_marked) = (true, self.is_marked | close.starts_with("<|"));
+                    let blanks = match self.tail.ends_with(char::is_whitespace) {
+                        true => after.len() - after.trim_start_matches([' ', '\t']).len(),
+                        false => 0,
+                    };
+                    self.done += length + at + closing + blanks;
+                    self.state = State::Text;
+                    return true;
+                }
+            }
+            Found::More if !self.has_ended => return false,
+            Found::More if is_joined && !matches!(close, "</thought>" | "</thoughts>" | "</reasoning>") => {
+                self.thoughts.push_str(inner);
+                (self.done, self.state) = (self.held.len(), State::Text);
+                return false;
+            }
+            Found::More | Found::Again => {}
+        }
+        // The text goes on behind the tag that it names.
+        (self.state, self.named) = (State::Text, length);
+        true
+    }
 }
 
 /// Most white space behind a closing tag that waits for more text.
@@ -363,11 +393,6 @@ fn last_closing(text: &str, line: usize, before: &str) -> Option<usize> {
     (!is_quoted && !is_pair).then_some(at)
 }
 
-/// Whether a text begins with a tag, ignoring the case of ASCII letters.
-fn begins_with(text: &str, tag: &str) -> bool {
-    text.get(..tag.len()).is_some_and(|head| head.eq_ignore_ascii_case(tag))
-}
-
 /// A text without the marks in it.
 fn without_marks(text: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
@@ -392,10 +417,4 @@ fn may_be_mark(text: &str) -> Option<usize> {
         mark.len() > rest.len() && mark.get(..rest.len()).is_some_and(|head| head.eq_ignore_ascii_case(rest))
     };
     MARKS.iter().any(is_begun).then_some(at)
-}
-
-/// The first occurrence of a tag, ignoring the case of ASCII letters.
-fn find(text: &str, tag: &str) -> Option<usize> {
-    let first = tag.chars().next()?;
-    text.match_indices(first).map(|(at, _)| at).find(|&at| begins_with(&text[at..], tag))
 }

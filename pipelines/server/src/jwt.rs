@@ -262,7 +262,7 @@ impl Jwt {
         let mut reason = None;
         for key in keys.iter().filter(is_candidate) {
             match decode::<Claims>(token, &key.key, &self.validation(header.alg)) {
-                Ok(valid) => return self.accepted(hash, &keys, &valid.claims),
+                Ok(valid) => return self.accepted(hash, &keys, &valid.claims, &claims::exact(token)),
                 Err(error) => reason = Some(error.into_kind()),
             }
         }
@@ -293,7 +293,13 @@ impl Jwt {
     }
 
     /// Remembers a verified token, and returns its caller.
-    fn accepted(&self, hash: blake3::Hash, by: &Arc<Vec<Key>>, claims: &Claims) -> Result<Arc<Principal>, ApiError> {
+    fn accepted(
+        &self,
+        hash: blake3::Hash,
+        by: &Arc<Vec<Key>>,
+        claims: &Claims,
+        exact: &Map<String, Json>,
+    ) -> Result<Arc<Principal>, ApiError> {
         let config = &self.config;
         claims.check()?;
         let (until, issued) = (claims.until(), claims.issued());
@@ -311,7 +317,9 @@ impl Jwt {
         };
         let mut extra = Map::new();
         for name in &config.claims {
-            extra.extend(at(claims, name).map(|value| (name.clone(), value.clone())));
+            // Filters compare them with the fields of documents, which are exact.
+            let value = at(exact, name).or_else(|| at(claims, name));
+            extra.extend(value.map(|value| (name.clone(), value.clone())));
         }
         let name: Arc<str> = format!("{PREFIX}{}", utf8_percent_encode(subject, IN_NAME)).into();
         extra.insert("name".to_owned(), (&*name).into());

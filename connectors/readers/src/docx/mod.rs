@@ -22,7 +22,7 @@ use super::drawing::figures;
 use super::markup::Markdown;
 use super::package::{Package, Relations, texts};
 use super::xml::{Event, Xml, attribute, name};
-use super::{Content, ReadError, html};
+use super::{Content, ReadError, html, notes};
 
 const FORMAT: &str = "docx";
 
@@ -62,7 +62,7 @@ fn chunks(archive: &mut Archive<'_>, relations: &Relations) -> Result<HashMap<St
         let lower = path.to_ascii_lowercase();
         let is_text = [".html", ".htm", ".xhtml", ".txt"].iter().any(|ending| lower.ends_with(ending));
         if !is_text {
-            tracing::warn!(part = path, "a part of a text is in another format, and is not read");
+            notes::add(format!("the part `{path}` of a text is in another format, and is not read"));
             continue;
         }
         let Some(text) = archive.part(path)? else { continue };

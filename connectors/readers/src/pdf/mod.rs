@@ -30,20 +30,21 @@ use turnflow_engine::metadata::{FIELD_BYTES, FieldValue};
 
 use super::{Content, ReadError};
 use crate::markup::Markdown;
+use crate::notes;
 
 /// Maximum number of pages.
 const MOST_PAGES: i32 = 20_000;
 
-/// Reads the text of all pages. `id` names the document in warnings.
+/// Reads the text of all pages.
 ///
 /// # Errors
 ///
 /// There is no pdfium, or the file is no PDF, is encrypted, or has no text.
-pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
-    library::with(|pdfium| read_with(pdfium, id, bytes))
+pub fn read(bytes: &[u8]) -> Result<Content, ReadError> {
+    library::with(|pdfium| read_with(pdfium, bytes))
 }
 
-fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
+fn read_with(pdfium: &Pdfium, bytes: &[u8]) -> Result<Content, ReadError> {
     let pdf = pdfium.load_pdf_from_byte_slice(bytes, None).map_err(failed)?;
     let metadata = info::info(pdf.metadata());
     let count = pdf.pages().len();
@@ -67,7 +68,7 @@ fn read_with(pdfium: &Pdfium, id: &str, bytes: &[u8]) -> Result<Content, ReadErr
         return Err(ReadError::Broken { format: "PDF", reason: "none of its pages can be read".to_owned() });
     }
     if unread > 0 {
-        tracing::warn!(document = id, unread, read = pages.len(), "some pages of a PDF could not be read");
+        notes::add(format!("{unread} of {count} pages of a PDF could not be read"));
     }
     let mut markdown = Markdown::default();
     let starts: Vec<String> = flow::write(pages, &mut markdown)?.iter().map(usize::to_string).collect();

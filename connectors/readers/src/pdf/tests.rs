@@ -20,7 +20,7 @@ fn text_of_all_pages() {
     }
     let bytes =
         pdf_of_pages(&["BT /F1 12 Tf 72 700 Td (Hello first) Tj ET", "BT /F1 12 Tf 72 700 Td (And second) Tj ET"]);
-    let content = read("a.pdf", &bytes).unwrap();
+    let content = read(&bytes).unwrap();
     assert_eq!((content.title.as_str(), content.text.as_str()), ("", "Hello first\n\nAnd second"));
 }
 
@@ -35,10 +35,10 @@ fn what_cannot_be_read_says_why() {
         (b"no PDF at all", "broken PDF"),
         (&pdf_of_pages(&["0 0 m 10 10 l S"]), "no text in this PDF (scanned?)"),
     ] {
-        let error = read("a.pdf", bytes).unwrap_err().to_string();
+        let error = read(bytes).unwrap_err().to_string();
         assert!(error.starts_with(reason), "{error}");
     }
-    assert!(read("a.pdf", &pdf("some words")).is_ok());
+    assert!(read(&pdf("some words")).is_ok());
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_page_that_fails_does_not_take_the_others_with_it() {
     }
     let good = "BT /F1 12 Tf 72 700 Td (Good page) Tj ET";
     for bad in ["/Missing Do", "/X Do", "BT /F9 12 Tf (x) Tj", "q q q Q Q Q Q", "1 0 0 nan 0 0 cm"] {
-        let content = read("a.pdf", &pdf_of_pages(&[good, bad])).unwrap();
+        let content = read(&pdf_of_pages(&[good, bad])).unwrap();
         assert!(content.text.contains("Good page"), "{bad}: {content:?}");
     }
 }
@@ -60,7 +60,7 @@ fn powers_and_the_numbers_of_notes_are_apart() {
     }
     let page = "BT /F1 12 Tf 72 700 Td (About 10) Tj /F1 7 Tf 5 Ts (5) Tj 0 Ts /F1 12 Tf ( litres) Tj ET \
                 BT /F1 7 Tf 72 600 Td 5 Ts (1) Tj 0 Ts /F1 12 Tf (A note) Tj ET";
-    let text = read("a.pdf", &pdf_of_pages(&[page])).unwrap().text;
+    let text = read(&pdf_of_pages(&[page])).unwrap().text;
     assert_eq!(text, "About 10^5 litres\n\n1 A note");
 }
 
@@ -71,7 +71,7 @@ fn letters_outside_the_page_are_not_read() {
     }
     let page =
         "BT /F1 12 Tf 72 700 Td (Shown) Tj ET BT /F1 12 Tf 72 900 Td (Hidden) Tj ET BT /F1 12 Tf 800 10 Td (Too) Tj ET";
-    assert_eq!(read("a.pdf", &pdf_of_pages(&[page])).unwrap().text, "Shown");
+    assert_eq!(read(&pdf_of_pages(&[page])).unwrap().text, "Shown");
 }
 
 /// A field of a form, as an object of its own on the first page.
@@ -91,11 +91,11 @@ fn fields_of_many_lines_and_buttons_are_read() {
     }
     let lines: Vec<String> = (0..1000).map(|number| format!("line {number}")).collect();
     let field = format!("/FT /Tx /Rect [50 50 500 600] /V ({})", lines.join("\\n"));
-    let text = read("a.pdf", &with_field(&field)).unwrap().text;
+    let text = read(&with_field(&field)).unwrap().text;
     assert!(text.contains("line 0") && text.contains("line 999"), "{text}");
     let button = |state: &str| {
         let field = format!("/FT /Btn /Ff 32768 /Rect [50 650 60 660] /V /Off /AS /{state}");
-        read("a.pdf", &with_field(&field)).unwrap().text
+        read(&with_field(&field)).unwrap().text
     };
     assert_eq!(button("Off"), "hello");
 }
@@ -107,7 +107,7 @@ fn large_brackets_of_a_formula_make_no_heading() {
     }
     let body = "BT /F1 12 Tf 14 TL 72 700 Td (It is the text of a page of which most) Tj (letters are of one size, and it) ' ET";
     let formula = "BT /F1 12 Tf 72 500 Td (The value is ) Tj /F1 30 Tf (\\() Tj /F1 12 Tf (x if it is small) Tj ET";
-    let text = read("a.pdf", &pdf_of_pages(&[body, formula])).unwrap().text;
+    let text = read(&pdf_of_pages(&[body, formula])).unwrap().text;
     assert!(!text.contains('#'), "{text}");
 }
 
@@ -118,7 +118,7 @@ fn a_page_of_too_many_letters_is_an_error() {
     }
     let line = format!("({}) ' ", "abcd ".repeat(400));
     let page = format!("BT /F1 1 Tf 1 TL 1 790 Td {} ET", line.repeat(520));
-    let error = read("a.pdf", &pdf_of_pages(&[&page])).unwrap_err().to_string();
+    let error = read(&pdf_of_pages(&[&page])).unwrap_err().to_string();
     assert_eq!(error, "more than 1000000 letters on a page");
 }
 
@@ -135,10 +135,10 @@ fn only_what_comes_again_beside_other_text_is_a_header() {
     };
     let bodies = ["One thing.", "Another thing.", "The third.", "And more."];
     let pages: Vec<String> = (11..).zip(bodies).map(|(number, body)| page(number, body)).collect();
-    let text = read("a.pdf", &pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap().text;
+    let text = read(&pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap().text;
     assert_eq!(text, "Almanac\n\nOne thing.\n\nAnother thing.\n\nThe third.\n\nAnd more.");
     let same = ["BT /F1 12 Tf 72 760 Td (The same) Tj ET"; 4];
-    assert_eq!(read("a.pdf", &pdf_of_pages(&same)).unwrap().text, ["The same"; 4].join("\n\n"));
+    assert_eq!(read(&pdf_of_pages(&same)).unwrap().text, ["The same"; 4].join("\n\n"));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn pages_are_known_by_where_they_begin() {
     }
     let page = |text: &str| format!("BT /F1 12 Tf 72 700 Td ({text}) Tj ET");
     let pages = [page("One."), "0 0 m 9 9 l S".to_owned(), page("Three."), page("Four.")];
-    let content = read("a.pdf", &pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    let content = read(&pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
     assert_eq!(content.text, "One.\n\nThree.\n\nFour.");
     assert_eq!(content.metadata.get(PAGE_OFFSETS), Some(&FieldValue::from("0 4 4 12")));
 }
@@ -195,7 +195,7 @@ fn paragraphs_columns_and_tables_are_whole_and_in_order() {
     let files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|ending| ending == "pdf")).collect();
     assert!(files.len() >= 20, "{}", files.len());
     for file in files {
-        let text = read("a.pdf", &std::fs::read(&file).unwrap()).unwrap().text;
+        let text = read(&std::fs::read(&file).unwrap()).unwrap().text;
         let wrong = wrong(&said(&file.with_extension("json")), &text);
         assert!(wrong.is_empty(), "{}: {wrong:#?}\n{text}", file.display());
     }

@@ -14,7 +14,7 @@ use turnflow_engine::document::Document;
 use turnflow_engine::wording::count;
 
 use super::{limits, wire};
-use crate::{Format, ReadError};
+use crate::{Format, ReadError, notes};
 
 /// The variables of the environment that a child gets. All others may be secrets.
 const VARIABLES: &[&str] = &[
@@ -96,12 +96,11 @@ impl Child {
         self.bytes += bytes.len() as u64;
         let is_asked = wire::ask(&mut stream, format, id, bytes);
         let answered = is_asked.and_then(|()| wire::answered(&mut stream));
-        match answered {
-            // A reader cannot rename a document.
-            Ok(Ok(document)) => Ok(Ok(Document { id: id.clone(), ..document })),
-            Ok(Err(reason)) => Ok(Err(ReadError::Told(reason))),
-            Err(error) => Err(self.fault(error, most)),
-        }
+        let (read, notes) = answered.map_err(|error| self.fault(error, most))?;
+        notes::log(id, &notes);
+        // A reader cannot rename a document.
+        let renamed = read.map(|document| Document { id: id.clone(), ..document });
+        Ok(renamed.map_err(ReadError::Told))
     }
 
     /// Whether the child may read another file.

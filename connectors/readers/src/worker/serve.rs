@@ -4,6 +4,7 @@ use std::io::{self, BufWriter};
 use std::process::ExitCode;
 
 use super::{limits, wire};
+use crate::notes;
 
 /// Reads the files that the parent process sends over standard input, and answers over standard output. Returns when the
 /// parent has closed them, or after a while without a file.
@@ -29,7 +30,7 @@ fn serve_all() -> io::Result<()> {
         limit_time(request.bytes.len())?;
         let read = request.format.read_here(request.id.into(), &request.bytes);
         drop(request.bytes);
-        wire::answer(&mut output, &read.map_err(|error| error.to_string()))?;
+        wire::answer(&mut output, &(read.map_err(|error| error.to_string()), notes::take()))?;
     }
 }
 

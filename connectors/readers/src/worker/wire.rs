@@ -8,8 +8,8 @@ use turnflow_engine::document::Document;
 use super::limits;
 use crate::Format;
 
-/// What a reader answers: the document, or why there is none.
-pub(super) type Answer = Result<Document, String>;
+/// What a reader answers: the document, or why there is none, and what else it says about the file.
+pub(super) type Answer = (Result<Document, String>, Vec<String>);
 
 /// The longest id of a document.
 const LONGEST_ID: u64 = 1 << 20;
@@ -94,7 +94,7 @@ mod tests {
         assert!(asked(&mut &b""[..]).unwrap().is_none());
         assert!(asked(&mut &bytes[..20]).is_err() && asked(&mut &b"\xff"[..]).is_err());
         let document = Format::Html.read("a".into(), b"<title>T</title><meta name=author content=Ann>x").unwrap();
-        for said in [Ok(document), Err("broken".to_owned())] {
+        for said in [(Ok(document), vec!["1 of 2 pages".to_owned()]), (Err("broken".to_owned()), Vec::new())] {
             let mut bytes = Vec::new();
             answer(&mut bytes, &said).unwrap();
             assert_eq!(answered(&mut &bytes[..]).unwrap(), said);

@@ -207,6 +207,10 @@ fn a_row_is_the_same_turn_by_a_slot_and_by_a_cursor() {
         "NULL, NULL, NULL, NULL, NULL, NULL, '1e400', 'é\t', NULL, NULL, '0044-03-15 BC', '0044-03-15 00:00+00 BC', \
          '5874897-12-31', NULL, NULL, '{\"a\":\"\\ud83d\"}', NULL, NULL, '[0:1]={1,2}', NULL, NULL, NULL, NULL, NULL, NULL, \
          NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{\"a\":1e999}'",
+        "NULL, NULL, NULL, 9223372036854775807, NULL, NULL, 123456789012345678901234567890, NULL, NULL, NULL, NULL, NULL, \
+         NULL, NULL, NULL, '{\"a\":[123456789012345678901234567890]}', '{\"b\":-98765432109876543210}', NULL, NULL, NULL, \
+         '{123456789012345678901234567890,7}', NULL, NULL, '{\"{\\\"x\\\": 123456789012345678901234567890}\"}', NULL, NULL, \
+         NULL, NULL, NULL, NULL, NULL, NULL, '123456789012345678901234567890'",
     ];
     let names: Vec<&str> = further.split(", ").filter_map(|column| column.split_whitespace().next()).collect();
     for values in values {
@@ -229,4 +233,10 @@ fn a_row_is_the_same_turn_by_a_slot_and_by_a_cursor() {
         }
         assert_eq!(slot, cursor);
     }
+    // Numbers that no reader of JSON keeps are texts.
+    let wide = &by_slot.last().unwrap().extra;
+    assert_eq!(wide["g"], "123456789012345678901234567890");
+    assert_eq!((&wide["p"]["a"][0], &wide["q"]["b"]), (&wide["g"], &"-98765432109876543210".into()));
+    assert_eq!((&wide["u"][0], &wide["x"][0]["x"], &wide["gg"]), (&wide["g"], &wide["g"], &wide["g"]));
+    assert_eq!(wide["d"], 9_223_372_036_854_775_807_i64);
 }

@@ -1,6 +1,6 @@
 //! Finds closing tags without an opening one.
 
-use super::{STARTS, TAGS, begins_with};
+use super::tags::{Match, STARTS, TAGS, matched};
 
 /// Finds the closing tags outside code that no opening one precedes. A text that grows is read once.
 #[derive(Debug, Default)]
@@ -35,13 +35,17 @@ impl Scan {
             }
             let mut is_begun = false;
             for (kind, (open, close)) in TAGS.iter().enumerate() {
-                self.opened[kind] |= begins_with(rest, open);
+                let (opens, closes) = (matched(rest, open), matched(rest, close));
+                self.opened[kind] |= opens.whole().is_some();
                 let is_in_code = self.is_in_fence || self.ticks % 2 == 1;
-                if begins_with(rest, close) && !self.opened[kind] && !is_in_code {
-                    self.at = at + close.len();
-                    return Some((at, close.len()));
+                if let Match::Whole(length) = closes
+                    && !self.opened[kind]
+                    && !is_in_code
+                {
+                    self.at = at + length;
+                    return Some((at, length));
                 }
-                is_begun |= [open, close].iter().any(|tag| tag.len() > rest.len() && begins_with(tag, rest));
+                is_begun |= [opens, closes].contains(&Match::Begun);
             }
             if is_begun {
                 // The rest of the tag may follow.

@@ -342,7 +342,8 @@ impl Prepare for Preparation {
         let is_remote = contents.iter().any(|content| content.chunk.text.starts_with(REMOTE));
         if is_remote && SERVER_IS_AWAY.load(Ordering::SeqCst) {
             let (url, reason) = ("http://model".to_owned(), "connection refused".to_owned());
-            let away = InferenceError::Server { url, status: None, reason, transient: false, outage: true };
+            let away =
+                InferenceError::Server { url, status: None, reason, transient: false, outage: true, after: None };
             return async { Err(away.into()) }.boxed();
         }
         let mut aside = self.aside.lock();

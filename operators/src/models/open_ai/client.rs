@@ -100,12 +100,13 @@ impl Failure {
     /// The final error, for a client that makes this many retries. A transient error stays marked as such only if the
     /// client makes none, so that its caller may retry.
     fn told(self, retries: usize) -> InferenceError {
-        let Self { mut error, passing, is_half, .. } = self;
+        let Self { mut error, passing, is_half, after: asked, .. } = self;
         if let InferenceError::Server { transient, .. } | InferenceError::TimedOut { transient, .. } = &mut error {
             *transient = passing && retries == 0 && !is_half;
         }
-        if let InferenceError::Server { status, outage, .. } = &mut error {
+        if let InferenceError::Server { status, outage, after, .. } = &mut error {
             // A wrong key, an empty account and a missing model are no faults of the input either.
+            *after = asked;
             *outage = passing || matches!(status, Some(401..=404));
         }
         error
@@ -126,6 +127,7 @@ impl Client {
             reason,
             transient: false,
             outage: false,
+            after: None,
         };
         let endpoint = format!("{}/{path}", url.trim_end_matches('/'));
         let endpoint = reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("not a valid URL: {error}")))?;
@@ -172,7 +174,7 @@ impl Client {
 
     fn error(&self, status: Option<u16>, reason: String) -> InferenceError {
         let reason = self.without_key(reason);
-        InferenceError::Server { url: self.url.clone(), status, reason, transient: false, outage: false }
+        InferenceError::Server { url: self.url.clone(), status, reason, transient: false, outage: false, after: None }
     }
 
     /// Requests a text, with retries. The text goes to `stream` as it arrives.

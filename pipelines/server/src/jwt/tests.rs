@@ -16,6 +16,16 @@ fn signed(claims: &Json, secret: &str) -> String {
     encode(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(secret.as_bytes())).unwrap()
 }
 
+/// A token of claims that `serde_json` would not write like that.
+fn signed_text(claims: &str) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#), URL_SAFE_NO_PAD.encode(claims));
+    let key = EncodingKey::from_secret(b"a secret of the provider, of 32 bytes and more");
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
+    format!("{message}.{signature}")
+}
+
 fn claims() -> Json {
     json!({"sub": "auth0|a:1", "aud": "turnflow", "iss": "https://id.example", "exp": now() + 600,
         "realm": {"roles": ["staff", 7]}, "department": "harbour", "email": "a@example.org"})
@@ -42,6 +52,17 @@ async fn claims_become_the_principal() {
         .unwrap();
     assert!(Arc::ptr_eq(&caller.share, &other.share));
     assert_eq!(other.extra.as_ref().unwrap()["groups"], json!(["x y"]), "one text is one group");
+}
+
+#[tokio::test]
+async fn whole_numbers_in_claims_are_exact() {
+    let jwt = jwt(&CONFIG.replace("[\"department\"]", "[\"department\", \"more\"]"));
+    let wide = "123456789012345678901234567890";
+    let department = json!({"id": 9_007_199_254_740_993_i64});
+    let signed =
+        signed_text(&with("department", department).to_string().replacen('{', &format!("{{\"more\":[{wide}],"), 1));
+    let extra = jwt.principal(&signed).await.unwrap().extra.clone().unwrap();
+    assert_eq!((&extra["more"], &extra["department"]["id"]), (&json!([wide]), &json!(9_007_199_254_740_993_i64)));
 }
 
 #[tokio::test]

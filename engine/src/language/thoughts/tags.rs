@@ -1,0 +1,110 @@
+//! The tags between which thoughts stand.
+
+/// The characters with which tags begin.
+pub(super) const STARTS: [char; 3] = ['<', '[', '◁'];
+/// Tags before and after thoughts, in lower case.
+pub(super) const TAGS: &[(&str, &str)] = &[
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<thoughts>", "</thoughts>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|start_thinking|>", "<|end_thinking|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("[think]", "[/think]"),
+    ("◁think▷", "◁/think▷"),
+];
+
+/// Most blanks before the last character of a tag, as in `</think >`.
+const BLANKS: usize = 8;
+
+/// Longest tag, in bytes.
+pub(super) const LONGEST: usize = 32 + BLANKS;
+
+/// What a text begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    /// A tag of this length, in bytes.
+    Whole(usize),
+    /// The whole text is the beginning of a tag. An empty text is.
+    Begun,
+    /// Something else.
+    None,
+}
+
+impl Match {
+    /// The length of the tag, in bytes.
+    pub fn whole(self) -> Option<usize> {
+        match self {
+            Self::Whole(length) => Some(length),
+            Self::Begun | Self::None => None,
+        }
+    }
+}
+
+/// Compares the start of a text with a tag, ignoring the case of ASCII letters, and blanks before the last character.
+pub(super) fn matched(text: &str, tag: &str) -> Match {
+    let (text, last) = (text.as_bytes(), tag.len() - 1);
+    let mut at = 0;
+    for (n, wanted) in tag.bytes().enumerate() {
+        if n == last && matches!(wanted, b'>' | b']') && tag.as_bytes()[last - 1] != b'|' {
+            let blanks = text[at..].iter().take(BLANKS).take_while(|byte| matches!(byte, b' ' | b'\t'));
+            at += blanks.count();
+        }
+        match text.get(at) {
+            None => return Match::Begun,
+            Some(byte) if byte.eq_ignore_ascii_case(&wanted) => at += 1,
+            Some(_) => return Match::None,
+        }
+    }
+    Match::Whole(at)
+}
+
+/// Whether a text begins with a tag.
+pub(super) fn begins_with(text: &str, tag: &str) -> bool {
+    matched(text, tag).whole().is_some()
+}
+
+/// The opening tag at the start of a text: its length, and the tag that closes it.
+pub(super) enum Opening {
+    Tag(usize, &'static str),
+    /// A tag may follow.
+    Undecided,
+    None,
+}
+
+/// The opening tag at the start of a text.
+pub(super) fn opening(text: &str) -> Opening {
+    let mut undecided = false;
+    for (open, close) in TAGS {
+        match matched(text, open) {
+            Match::Whole(length) => return Opening::Tag(length, close),
+            Match::Begun => undecided = true,
+            Match::None => {}
+        }
+    }
+    if undecided { Opening::Undecided } else { Opening::None }
+}
+
+/// The length of the closing tag at the start of a text, in bytes.
+pub(super) fn closing(text: &str) -> Option<usize> {
+    TAGS.iter().find_map(|(_, close)| matched(text, close).whole())
+}
+
+/// Whether a text is the beginning of a closing tag.
+pub(super) fn may_be_closing(text: &str) -> bool {
+    !text.is_empty() && TAGS.iter().any(|(_, close)| matched(text, close) == Match::Begun)
+}
+
+/// The first occurrence of a tag: its start and its length, in bytes.
+pub(super) fn find(text: &str, tag: &str) -> Option<(usize, usize)> {
+    let first = tag.chars().next()?;
+    text.match_indices(first).find_map(|(at, _)| Some((at, matched(&text[at..], tag).whole()?)))
+}
+
+/// Whether a character takes no room, such as a byte order mark.
+pub(super) fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2060}')
+}
