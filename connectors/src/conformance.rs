@@ -327,6 +327,17 @@ const TAKES: &[SinkCase] = &[
     SinkCase { kind: "RedisSink", is_there: crate::redis::tests::is_there, build: crate::redis::tests::sink_of },
     #[cfg(feature = "webhook")]
     SinkCase {
+        kind: "HttpSink",
+        is_there: always,
+        build: |_| {
+            let (url, bodies) = crate::webhook::tests::collecting();
+            let config = format!("(input: \"a\", url: {url:?}, concurrency: 1)");
+            let config: crate::http_sink::HttpSinkConfig = from_str(&config).unwrap();
+            (Box::new(config.sink().unwrap()), Box::new(move || bodies.lock().unwrap().clone()))
+        },
+    },
+    #[cfg(feature = "webhook")]
+    SinkCase {
         kind: "Webhook",
         is_there: always,
         build: |_| {
@@ -347,7 +358,7 @@ const TAKES: &[SinkCase] = &[
                 let records = crate::kafka::tests::stored(&brokers, "t");
                 records.into_iter().flat_map(|record| [record.value, vec![b'\n']].concat()).collect()
             };
-            (Box::new(config.sink()), Box::new(read_back))
+            (Box::new(config.sink().unwrap()), Box::new(read_back))
         },
     },
 ];

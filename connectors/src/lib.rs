@@ -19,6 +19,7 @@
 //! | [`answers`] | `Answers` | answers: a durable log that a program reads |
 //! | [`jsonl_sink`] | `JsonLinesSink` | answers: one JSON line each in a file |
 //! | `postgres` | `Postgres`, `PostgresSink` | turns of a table, a corpus of a query, answers into a table (feature `postgres`) |
+//! | `http_sink` | `HttpSink` | answers: sent to a URL in any form (feature `webhook`) |
 //! | `webhook` | `Webhook` | answers: sent to a URL (cargo feature `webhook`) |
 //! | `nats` | `Nats`, `NatsSink` | turns of a stream, a corpus of a bucket, answers to a subject (feature `nats`) |
 //! | `redis` | `Redis`, `RedisSink` | turns of a Redis stream, answers into one (feature `redis`) |
@@ -29,7 +30,7 @@
 //! length, `open_once` shares stores within the process, `known_file` finds files again after a restart, `watch` groups
 //! the operating system's file events into bursts. `remote` waits for servers, `secret` says where passwords are, `keyed`
 //! reads documents under keys, and `fetched` remembers the versions of files that are elsewhere. `backup` keeps the engine's
-//! backups in object stores.
+//! backups in object stores, and [`shape`] gives sinks conditions and other forms of what they send.
 //!
 //! [`CorpusSource`]: turnflow_engine::connector::CorpusSource
 //! [`TurnSource`]: turnflow_engine::connector::TurnSource
@@ -47,6 +48,8 @@ mod fetched;
 mod file_system;
 #[cfg(feature = "git")]
 pub mod git;
+#[cfg(feature = "webhook")]
+pub mod http_sink;
 pub mod jsonl_corpus;
 pub mod jsonl_sink;
 pub mod jsonl_turns;
@@ -72,6 +75,7 @@ pub mod redis;
 #[cfg(feature = "remote")]
 mod remote;
 pub mod secret;
+pub mod shape;
 pub mod stdin;
 pub mod stdout;
 pub mod turns;
@@ -138,6 +142,8 @@ pub static TURN_SOURCES: &[TurnSourceKind] = &[
 /// Every sink.
 pub static SINKS: &[SinkKind] = &[
     answers::KIND,
+    #[cfg(feature = "webhook")]
+    http_sink::KIND,
     jsonl_sink::KIND,
     #[cfg(feature = "kafka")]
     kafka::sink::KIND,

@@ -18,10 +18,12 @@ use std::io::{self, Write};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
-use turnflow_engine::component::{Building, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::from_tree;
+
+use crate::shape::{Bodies, BodyConfig, Shape, When};
 
 /// Number of characters of a passage that are shown.
 const FIRST_WORDS: usize = 80;
@@ -35,6 +37,14 @@ pub struct StdoutConfig {
     /// Format of the output: `Text` for people, or `Json` for programs. Default: `Text`.
     #[serde(default)]
     pub format: Format,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
+    /// What is printed in place of the answer: the values of a program over its record, `Jq("…")` or `JqFile("path")`, one
+    /// on each line. A text has no quotes. Default: as `format` says.
+    #[serde(default)]
+    pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -51,9 +61,17 @@ pub enum Format {
 }
 
 impl StdoutConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: self.body.as_ref() }
+    }
+
     /// Builds the sink, which prints to the standard output.
-    pub fn sink(&self) -> Stdout {
-        Stdout::new(self.format, Box::new(io::stdout()))
+    ///
+    /// # Errors
+    ///
+    /// The program of `body` cannot be read.
+    pub fn sink(&self) -> Result<Stdout, ConnectorError> {
+        Ok(Stdout { bodies: self.shape().bodies()?, ..Stdout::new(self.format, Box::new(io::stdout())) })
     }
 }
 
@@ -65,9 +83,13 @@ pub const KIND: SinkKind = SinkKind {
 };
 
 impl SinkConfig for StdoutConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        self.shape().validate(check);
+    }
+
     fn explain(&self) -> String {
         let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        format!("format: {:?}{mode}", self.format)
+        format!("format: {:?}{}{mode}", self.format, self.shape().explain())
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -75,13 +97,14 @@ impl SinkConfig for StdoutConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(Ok(Box::new(self.sink())))
+        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
     }
 }
 
 /// Prints answers.
 pub struct Stdout {
     format: Format,
+    bodies: Bodies,
     out: Box<dyn Write + Send>,
     /// The delivery key of an answer of which only a part is printed, and the rest of it.
     unfinished: Option<(String, Vec<u8>)>,
@@ -90,7 +113,7 @@ pub struct Stdout {
 impl Stdout {
     /// Prints to another output instead.
     pub fn new(format: Format, out: Box<dyn Write + Send>) -> Self {
-        Self { format, out, unfinished: None }
+        Self { format, bodies: Bodies::default(), out, unfinished: None }
     }
 }
 
@@ -108,6 +131,10 @@ impl AnswerSink for Stdout {
 impl Stdout {
     fn print(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
         let line = match self.format {
+            _ if !self.bodies.are_records() => {
+                let lines = self.bodies.of(answer)?.into_iter().map(|made| plain(&made.plain()) + "\n");
+                Ok(lines.collect::<String>().into_bytes())
+            }
             Format::Text => Ok(text(answer).into_bytes()),
             Format::Json => serde_json::to_vec(answer).map_err(io::Error::from).map(|mut line| {
                 line.push(b'\n');

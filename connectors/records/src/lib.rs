@@ -5,9 +5,12 @@
 //! 3. The *assembly* ([`assemble`]) makes turns of messages: it orders them, drops what came twice, applies edits and
 //!    deletions, follows links between messages, removes histories that are repeated, and numbers the turns.
 //!
+//! What goes out is made by programs, too ([`Body`]).
+//!
 //! A preset ([`presets`]) is a jq program for a form that many programs write.
 
 mod assemble;
+mod body;
 mod calls;
 mod chains;
 pub mod decode;
@@ -27,6 +30,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::assemble::assemble;
+pub use self::body::{Body, Made};
 pub use self::decode::{DecodeError, Odd, Record, Source};
 pub use self::jq::ProgramError;
 pub use self::known::{InMemory, Memory};

@@ -54,6 +54,7 @@ use self::output::Output;
 use self::recover::Found;
 use self::rotated::{Marked, scan_one, scan_rotated, sync};
 use crate::known_file::{FileMark, MarkedFile, find, is_same};
+use crate::shape::{Bodies, BodyConfig, Shape, When};
 use crate::watch::identity_of;
 
 /// Fields of `JsonLinesSink`.
@@ -67,6 +68,15 @@ pub struct JsonLinesSinkConfig {
     /// Whether a run appends to an existing file (true) or empties it (false). Default: true.
     #[serde(default = "yes")]
     pub append: bool,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
+    /// What is written in place of the answer's record: the values of a program over it, `Jq("…")` or `JqFile("path")`,
+    /// one on each line. Their lines do not tell whose answers they are, so after a kill some may be there twice. Default:
+    /// the record.
+    #[serde(default)]
+    pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -77,11 +87,16 @@ fn yes() -> bool {
 }
 
 impl JsonLinesSinkConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: self.body.as_ref() }
+    }
+
     /// Opens the file. With `append: false` it is emptied when a run starts.
     pub fn sink(&self, base: &Path) -> Result<JsonLinesSink, ConnectorError> {
         let path = base.join(&self.path.path);
+        let bodies = self.shape().bodies()?;
         let output = Output::open(&path)?;
-        Ok(JsonLinesSink { path, append: self.append, output })
+        Ok(JsonLinesSink { path, append: self.append, bodies, output })
     }
 }
 
@@ -97,6 +112,7 @@ impl SinkConfig for JsonLinesSinkConfig {
         if self.path.path.is_dir() {
             check.error("no-such-path", "path", format!("`{}` is a directory, not a file", self.path.written));
         }
+        self.shape().validate(check);
     }
 
     fn file(&self) -> Option<&Path> {
@@ -105,7 +121,7 @@ impl SinkConfig for JsonLinesSinkConfig {
 
     fn explain(&self) -> String {
         let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        format!("path: {:?}, append: {}{mode}", self.path.written, self.append)
+        format!("path: {:?}, append: {}{}{mode}", self.path.written, self.append, self.shape().explain())
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -113,7 +129,7 @@ impl SinkConfig for JsonLinesSinkConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(self.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
+        self.shape().chosen(built(self.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
     }
 }
 
@@ -126,6 +142,7 @@ fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Connect
 pub struct JsonLinesSink {
     path: PathBuf,
     append: bool,
+    bodies: Bodies,
     output: Output,
 }
 
@@ -156,8 +173,9 @@ impl JsonLinesSink {
 
     fn append(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
         self.follow()?;
-        let line = serde_json::to_vec(answer).map_err(io::Error::from);
-        line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))?;
+        for made in self.bodies.of(answer)? {
+            self.output.lines.append(made.json().into_bytes()).map_err(fault("append to", &self.path))?;
+        }
         // The answer is written, whatever happens here. A file that was truncated meanwhile is shorter.
         self.output.length_seen = self.output.length().unwrap_or_default().max(self.output.length_seen);
         Ok(())
@@ -185,7 +203,8 @@ impl AnswerSink for JsonLinesSink {
     }
 
     fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
-        if self.output.is_file { Some(self) } else { None }
+        // Lines of another form do not tell whose answers they are.
+        if self.output.is_file && self.bodies.are_records() { Some(self) } else { None }
     }
 }
 

@@ -41,6 +41,7 @@ use turnflow_engine::spec::from_tree;
 use super::client::{Connection, Logs, wrong_config};
 use crate::remote::passing;
 use crate::secret::Secret;
+use crate::shape::{Bodies, BodyConfig, Shape, When};
 
 /// The header with the key of a delivery.
 pub(super) const KEY: &str = "turnflow-key";
@@ -64,6 +65,14 @@ pub struct KafkaSinkConfig {
     /// Seconds to wait until the brokers acknowledge an answer; it is sent again then. Default: 30.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
+    /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
+    /// text is sent without quotes. Default: the record.
+    #[serde(default)]
+    pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -81,6 +90,10 @@ pub const KIND: SinkKind = SinkKind {
 };
 
 impl KafkaSinkConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: self.body.as_ref() }
+    }
+
     fn connection(&self) -> Connection {
         Connection {
             brokers: self.brokers.clone(),
@@ -91,9 +104,13 @@ impl KafkaSinkConfig {
     }
 
     /// Builds the sink. It connects with the first answer.
-    pub fn sink(&self) -> KafkaSink {
-        let timeout = Duration::from_secs_f64(self.timeout_s);
-        KafkaSink { connection: self.connection(), timeout, producer: None }
+    ///
+    /// # Errors
+    ///
+    /// The program of `body` cannot be read.
+    pub fn sink(&self) -> Result<KafkaSink, ConnectorError> {
+        let (timeout, bodies) = (Duration::from_secs_f64(self.timeout_s), self.shape().bodies()?);
+        Ok(KafkaSink { connection: self.connection(), bodies, timeout, producer: None })
     }
 }
 
@@ -101,11 +118,13 @@ impl SinkConfig for KafkaSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.connection().validate(check);
         check.range("timeout_s", self.timeout_s, 1.0, 600.0);
+        self.shape().validate(check);
     }
 
     fn explain(&self) -> String {
         let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        format!("{}, timeout_s: {}{mode}", self.connection().explain(), self.timeout_s)
+        let shape = self.shape().explain();
+        format!("{}, timeout_s: {}{shape}{mode}", self.connection().explain(), self.timeout_s)
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -117,13 +136,14 @@ impl SinkConfig for KafkaSinkConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(Ok(Box::new(self.sink())))
+        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
     }
 }
 
 /// Sends answers to a topic.
 pub struct KafkaSink {
     connection: Connection,
+    bodies: Bodies,
     timeout: Duration,
     /// Created for the first answer, and again after any error: after some of them, a producer does not work any more.
     producer: Option<ThreadedProducer<Reports>>,
@@ -210,7 +230,7 @@ impl KafkaSink {
 
     /// Sends answers. Returns how many of the first are acknowledged, and why the next one is not.
     async fn send(&mut self, answers: &[AnswerRecord]) -> (usize, Option<Failed>) {
-        let (topic, timeout) = (self.connection.topic.clone(), self.timeout);
+        let (topic, timeout, bodies) = (self.connection.topic.clone(), self.timeout, self.bodies.clone());
         let producer = match self.producer() {
             Ok(producer) => producer,
             Err(error) => return (0, Some(Failed::Other(may_pass(error)))),
@@ -226,11 +246,14 @@ impl KafkaSink {
         let mut reports = Vec::with_capacity(answers.len());
         let mut unsent = None;
         for answer in answers {
-            let value = match serde_json::to_vec(answer) {
-                Ok(value) => value,
+            let value = match bodies.message(answer) {
+                Ok(Some(value)) => value,
+                Ok(None) => {
+                    reports.push(None);
+                    continue;
+                }
                 Err(error) => {
-                    let refused = ConnectorError::Refused { reason: error.to_string() };
-                    unsent = Some(Failed::Other(refused));
+                    unsent = Some(Failed::Other(error));
                     break;
                 }
             };
@@ -242,7 +265,7 @@ impl KafkaSink {
                 .payload(&value)
                 .headers(headers);
             match producer.send(record) {
-                Ok(()) => reports.push(reported),
+                Ok(()) => reports.push(Some(reported)),
                 Err((error, _)) => {
                     unsent = Some(failed(error));
                     break;
@@ -253,6 +276,8 @@ impl KafkaSink {
         let limit = tokio::time::Instant::now() + timeout + Duration::from_secs(5);
         let sent = reports.len();
         for (number, reported) in reports.into_iter().enumerate() {
+            // An answer without a message.
+            let Some(reported) = reported else { continue };
             let problem = match tokio::time::timeout_at(limit, reported).await {
                 Ok(Ok(Ok(()))) => continue,
                 Ok(Ok(Err(error))) => failed(error),

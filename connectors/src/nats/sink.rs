@@ -34,6 +34,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::{Connection, NatsAuth, REQUEST, check_url, shown};
 use crate::remote::{header_key, passing};
+use crate::shape::{Bodies, BodyConfig, Shape, When};
 
 /// The server's number of the error that a message is larger than the stream allows.
 const TOO_LARGE: &str = "10054";
@@ -52,6 +53,14 @@ pub struct NatsSinkConfig {
     pub auth: NatsAuth,
     /// The subject to publish to. A stream must store it.
     pub subject: String,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
+    /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
+    /// text is sent without quotes. Default: the record.
+    #[serde(default)]
+    pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -72,11 +81,13 @@ impl SinkConfig for NatsSinkConfig {
         if !self.subject.split('.').all(is_fine) {
             check.error("wrong-value", "subject", format!("`{}` is not a subject to publish to", self.subject));
         }
+        self.shape().validate(check);
     }
 
     fn explain(&self) -> String {
         let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        format!("url: {:?}, subject: {:?}, {}{mode}", shown(&self.url), self.subject, self.auth.shown())
+        let shape = self.shape().explain();
+        format!("url: {:?}, subject: {:?}, {}{shape}{mode}", shown(&self.url), self.subject, self.auth.shown())
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -88,20 +99,30 @@ impl SinkConfig for NatsSinkConfig {
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(Ok(Box::new(self.sink(context.id()))))
+        self.shape().chosen(built(self.sink(context.id()).map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
     }
 }
 
 impl NatsSinkConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: self.body.as_ref() }
+    }
+
     /// Builds the sink. It connects at the first delivery; `id` is its node.
-    pub fn sink(&self, id: &str) -> NatsSink {
-        NatsSink { config: self.clone(), id: id.to_owned(), connection: None }
+    ///
+    /// # Errors
+    ///
+    /// The program of `body` cannot be read.
+    pub fn sink(&self, id: &str) -> Result<NatsSink, ConnectorError> {
+        let bodies = self.shape().bodies()?;
+        Ok(NatsSink { config: self.clone(), bodies, id: id.to_owned(), connection: None })
     }
 }
 
 /// Publishes answers.
 pub struct NatsSink {
     config: NatsSinkConfig,
+    bodies: Bodies,
     id: String,
     connection: Option<Connection>,
 }
@@ -140,6 +161,19 @@ impl NatsSink {
         let mut failure = None;
         let mut conversations = HashSet::new();
         for answer in delivery.answers() {
+            let body = match self.bodies.message(answer) {
+                Ok(Some(body)) => body,
+                Ok(None) => {
+                    // Acknowledgements are in the order of the answers.
+                    self.stored(std::mem::take(&mut sent), delivery).await?;
+                    delivery.took(1);
+                    continue;
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            };
             // What is lost on the way must not come after a later answer of its conversation.
             if !conversations.insert(&answer.conversation_id) {
                 self.stored(std::mem::take(&mut sent), delivery).await?;
@@ -151,16 +185,10 @@ impl NatsSink {
             let mut headers = HeaderMap::new();
             headers.insert("Nats-Msg-Id", id.to_hex().as_str());
             headers.insert("turnflow-key", key.as_str());
-            let body = serde_json::to_vec(answer).map_err(|error| refused(&error));
-            let published = match body {
-                Ok(body) => {
-                    let publish = context.publish_with_headers(self.config.subject.clone(), headers, body.into());
-                    match tokio::time::timeout(REQUEST, publish).await {
-                        Err(_) => Err(passing("the server does not take the message")),
-                        Ok(published) => published.map_err(|error| self.failed(&error)),
-                    }
-                }
-                Err(error) => Err(error),
+            let publish = context.publish_with_headers(self.config.subject.clone(), headers, body.into());
+            let published = match tokio::time::timeout(REQUEST, publish).await {
+                Err(_) => Err(passing("the server does not take the message")),
+                Ok(published) => published.map_err(|error| self.failed(&error)),
             };
             match published {
                 Ok(published) => sent.push(published),

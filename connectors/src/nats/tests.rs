@@ -120,7 +120,7 @@ pub(crate) fn sink_of(base: &Path) -> (Box<dyn AnswerSink>, ReadBack) {
 
 fn sink(port: u16, name: &str) -> NatsSink {
     let ron = format!(r#"(input: "a", url: "127.0.0.1:{port}", subject: "{name}.answers")"#);
-    from_str::<NatsSinkConfig>(&ron).unwrap().sink("out")
+    from_str::<NatsSinkConfig>(&ron).unwrap().sink("out").unwrap()
 }
 
 /// The messages of a stream.

@@ -48,6 +48,7 @@ use super::connect::{Server, Session, check_server, code};
 use super::names::{Table, check_table};
 use crate::remote::{lasting, passing};
 use crate::secret::Secret;
+use crate::shape::{Shape, When};
 
 /// Answers in a delivery.
 const BATCH: usize = 128;
@@ -73,6 +74,10 @@ pub struct PostgresSinkConfig {
     /// Seconds to wait for a reply of the server. Default: 30.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -93,6 +98,7 @@ impl SinkConfig for PostgresSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check_server(check, &self.url, self.timeout_s);
         check_table(check, "table", &self.table);
+        self.shape().validate(check);
     }
 
     fn explain(&self) -> String {
@@ -102,7 +108,10 @@ impl SinkConfig for PostgresSinkConfig {
         };
         let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
         let Self { table, create, timeout_s, .. } = self;
-        format!("url: {shown:?}, sslmode: {tls}, table: {table:?}, create: {create}, timeout_s: {timeout_s}{mode}")
+        let shape = self.shape().explain();
+        format!(
+            "url: {shown:?}, sslmode: {tls}, table: {table:?}, create: {create}, timeout_s: {timeout_s}{shape}{mode}"
+        )
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -114,11 +123,15 @@ impl SinkConfig for PostgresSinkConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
+        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
     }
 }
 
 impl PostgresSinkConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: None }
+    }
+
     /// Builds the sink. It connects with the first answer.
     ///
     /// # Errors

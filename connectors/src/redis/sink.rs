@@ -29,6 +29,7 @@ use turnflow_engine::spec::from_tree;
 use super::{Server, check_url, shown};
 use crate::remote::passing;
 use crate::secret::Secret;
+use crate::shape::{Bodies, BodyConfig, Shape, When};
 
 /// Fields of `RedisSink`.
 #[derive(Debug, Clone, Deserialize)]
@@ -49,6 +50,14 @@ pub struct RedisSinkConfig {
     /// The number of entries to keep, about: the server removes older ones. Default: all.
     #[serde(default)]
     pub max_entries: Option<u64>,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
+    /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
+    /// text is sent without quotes. Default: the record.
+    #[serde(default)]
+    pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -70,12 +79,14 @@ impl SinkConfig for RedisSinkConfig {
         if let Some(entries) = self.max_entries {
             check.range("max_entries", entries, 1, u64::MAX);
         }
+        self.shape().validate(check);
     }
 
     fn explain(&self) -> String {
+        let shape = self.shape().explain();
         let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
         let most = self.max_entries.map(|entries| format!(", max_entries: {entries}")).unwrap_or_default();
-        format!("url: {:?}, stream: {:?}{most}{mode}", shown(&self.url), self.stream)
+        format!("url: {:?}, stream: {:?}{most}{shape}{mode}", shown(&self.url), self.stream)
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -87,20 +98,29 @@ impl SinkConfig for RedisSinkConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(Ok(Box::new(self.sink())))
+        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
     }
 }
 
 impl RedisSinkConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: self.body.as_ref() }
+    }
+
     /// Builds the sink. It connects at the first delivery.
-    pub fn sink(&self) -> RedisSink {
-        RedisSink { config: self.clone(), connection: None }
+    ///
+    /// # Errors
+    ///
+    /// The program of `body` cannot be read.
+    pub fn sink(&self) -> Result<RedisSink, ConnectorError> {
+        Ok(RedisSink { config: self.clone(), bodies: self.shape().bodies()?, connection: None })
     }
 }
 
 /// Adds answers to a stream.
 pub struct RedisSink {
     config: RedisSinkConfig,
+    bodies: Bodies,
     connection: Option<Connection>,
 }
 
@@ -129,9 +149,8 @@ impl AnswerSink for RedisSink {
 
 impl RedisSink {
     fn add(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
-        let refused = |reason: String| ConnectorError::Refused { reason };
         let key = AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted);
-        let record = serde_json::to_vec(answer).map_err(|error| refused(error.to_string()))?;
+        let Some(record) = self.bodies.message(answer)? else { return Ok(()) };
         let RedisSinkConfig { url, user, password, stream, max_entries, .. } = &self.config;
         let connection = match &mut self.connection {
             Some(connection) => connection,

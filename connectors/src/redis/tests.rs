@@ -31,7 +31,7 @@ fn turns(port: u16, stream: &str, further: &str) -> RedisTurns {
 
 fn sink(port: u16, stream: &str) -> RedisSink {
     let ron = format!(r#"(input: "a", url: "redis://127.0.0.1:{port}", stream: "{stream}")"#);
-    from_str::<RedisSinkConfig>(&ron).unwrap().sink()
+    from_str::<RedisSinkConfig>(&ron).unwrap().sink().unwrap()
 }
 
 fn name(base: &Path) -> String {

@@ -31,8 +31,8 @@ use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hmac::{Hmac, Mac};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode, Url, redirect};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, StatusCode, Url, redirect};
 use serde::Deserialize;
 use sha2::Sha256;
 use turnflow_engine::clock::now_s;
@@ -43,14 +43,19 @@ use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
 
+use crate::http_sink::reply::Reply;
 use crate::remote::header_key;
 use crate::secret::Secret;
+use crate::shape::{Bodies, BodyConfig, Shape, When};
 
-/// The longest pause that a receiver can ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Characters of a receiver's reply that are shown in an error.
-const SHOWN: usize = 200;
-const MOST_BYTES_OF_A_CHARACTER: usize = 4;
+/// Statuses that say that the same request will never be accepted.
+const REFUSING: &[StatusCode] = &[
+    StatusCode::BAD_REQUEST,
+    StatusCode::GONE,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+];
 /// The beginning of a secret in the form of Standard Webhooks: base64 follows.
 const PREFIX: &str = "whsec_";
 
@@ -72,6 +77,14 @@ pub struct WebhookConfig {
     /// Seconds to wait for the receiver's reply. Default: 10.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
+    /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
+    /// text is sent without quotes. Default: the record.
+    #[serde(default)]
+    pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -97,6 +110,7 @@ impl SinkConfig for WebhookConfig {
         if let Err(problem) = self.all_headers() {
             check.error("wrong-value", "headers", problem);
         }
+        self.shape().validate(check);
     }
 
     fn explain(&self) -> String {
@@ -104,7 +118,7 @@ impl SinkConfig for WebhookConfig {
         // The path and the query may have a token.
         let host = self.target().ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
         let signed = if self.secret.is_some() { "signed" } else { "not signed" };
-        format!("host: {host:?}, {signed}, timeout_s: {}{mode}", self.timeout_s)
+        format!("host: {host:?}, {signed}, timeout_s: {}{}{mode}", self.timeout_s, self.shape().explain())
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -116,11 +130,15 @@ impl SinkConfig for WebhookConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
+        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
     }
 }
 
 impl WebhookConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: self.body.as_ref() }
+    }
+
     fn target(&self) -> Result<Url, String> {
         let url = Url::parse(&self.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
         match url.scheme() {
@@ -154,6 +172,7 @@ impl WebhookConfig {
         Ok(Webhook {
             client: client.map_err(|error| wrong(error.to_string()))?,
             url: self.target().map_err(wrong)?,
+            bodies: self.shape().bodies()?,
             key: secret.map(|secret| key(&secret)).transpose().map_err(wrong)?,
         })
     }
@@ -172,18 +191,8 @@ fn key(secret: &str) -> Result<Vec<u8>, String> {
 pub struct Webhook {
     client: Client,
     url: Url,
+    bodies: Bodies,
     key: Option<Vec<u8>>,
-}
-
-/// The beginning of a reply, as far as an error shows it. The rest is not read: it may have no end.
-async fn beginning(mut response: Response) -> String {
-    let mut bytes = Vec::new();
-    while bytes.len() < SHOWN * MOST_BYTES_OF_A_CHARACTER
-        && let Ok(Some(part)) = response.chunk().await
-    {
-        bytes.extend_from_slice(&part);
-    }
-    String::from_utf8_lossy(&bytes).chars().take(SHOWN).collect()
 }
 
 /// The signature of a request.
@@ -214,9 +223,8 @@ impl AnswerSink for Webhook {
 
 impl Webhook {
     async fn send(&self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
-        let refused = |reason: String| ConnectorError::Refused { reason };
         let id = header_key(AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted));
-        let body = serde_json::to_vec(answer).map_err(|error| refused(error.to_string()))?;
+        let Some(body) = self.bodies.message(answer)? else { return Ok(()) };
         let timestamp = now_s();
         let mut request = self
             .client
@@ -231,27 +239,7 @@ impl Webhook {
         // The error names the URL, which may have a token.
         let failed = |error: reqwest::Error| ConnectorError::from(ComponentError::transient(error.without_url()));
         let response = request.body(body).send().await.map_err(failed)?;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(());
-        }
-        let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        let text = beginning(response).await;
-        let reason = format!("the receiver replied {status} {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
-        let is_wrong = [
-            StatusCode::BAD_REQUEST,
-            StatusCode::GONE,
-            StatusCode::PAYLOAD_TOO_LARGE,
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            StatusCode::UNPROCESSABLE_ENTITY,
-        ];
-        if is_wrong.contains(&status) {
-            return Err(refused(reason.trim().to_owned()));
-        }
-        if let Some(seconds) = pause {
-            tokio::time::sleep(Duration::from_secs(seconds).min(LONGEST_PAUSE)).await;
-        }
-        Err(ComponentError::transient(std::io::Error::other(reason.trim().to_owned())).into())
+        Reply::read(response, false).await?.judged(None, REFUSING).await
     }
 }
 

@@ -68,6 +68,17 @@ impl<'a> Delivery<'a> {
         self.answers
     }
 
+    /// The delivery of a part of the answers, which comes next.
+    #[must_use]
+    pub fn part(&self, answers: &'a [AnswerRecord]) -> Self {
+        Self { answers, taken: self.taken }
+    }
+
+    /// Number of acknowledged answers.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Acquire)
+    }
+
     /// Acknowledges the next `count` answers, even if the rest fails.
     pub fn took(&self, count: usize) {
         self.taken.fetch_add(count, Ordering::AcqRel);

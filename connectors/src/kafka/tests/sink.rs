@@ -36,7 +36,7 @@ fn deliver(sink: &mut KafkaSink, answers: &[AnswerRecord]) -> (usize, Result<(),
 #[test]
 fn answers_are_there_with_their_keys_and_in_order() {
     let cluster = Cluster::start(&[("answers", 3)]);
-    let mut sink = config(&cluster.brokers(), "").sink();
+    let mut sink = config(&cluster.brokers(), "").sink().unwrap();
     let sent = answers(50);
     for group in sent.chunks(20) {
         let (took, result) = deliver(&mut sink, group);
@@ -64,7 +64,7 @@ fn answers_are_there_with_their_keys_and_in_order() {
 #[test]
 fn a_broker_that_is_away_is_an_error_that_passes() {
     let cluster = Cluster::start(&[("answers", 1)]);
-    let mut sink = config(&cluster.brokers(), "").sink();
+    let mut sink = config(&cluster.brokers(), "").sink().unwrap();
     let sent = answers(4);
     let brokers = cluster.brokers();
     deliver(&mut sink, &sent[..1]).1.unwrap();
@@ -81,7 +81,7 @@ fn a_broker_that_is_away_is_an_error_that_passes() {
 #[test]
 fn an_answer_that_is_too_large_is_refused_and_the_others_are_not() {
     let cluster = Cluster::start(&[("answers", 1)]);
-    let mut sink = config(&cluster.brokers(), "").sink();
+    let mut sink = config(&cluster.brokers(), "").sink().unwrap();
     let sent = answers(3);
     deliver(&mut sink, &sent[..1]).1.unwrap();
     // The brokers refuse the batch, and then each answer alone, once.
@@ -94,7 +94,7 @@ fn an_answer_that_is_too_large_is_refused_and_the_others_are_not() {
     let (took, result) = deliver(&mut sink, &sent[1..2]);
     assert!(took == 0 && matches!(result, Err(ConnectorError::Refused { .. })), "{result:?}");
     // The client itself has a limit, too.
-    let mut sink = config(&cluster.brokers(), ", properties: {\"message.max.bytes\": \"2000\"}").sink();
+    let mut sink = config(&cluster.brokers(), ", properties: {\"message.max.bytes\": \"2000\"}").sink().unwrap();
     let mut mixed = answers(3);
     mixed[1].answer = "long ".repeat(1000).into();
     let (took, result) = deliver(&mut sink, &mixed);
@@ -105,7 +105,7 @@ fn an_answer_that_is_too_large_is_refused_and_the_others_are_not() {
 #[test]
 fn a_producer_is_created_again_after_a_fatal_error() {
     let cluster = Cluster::start(&[("answers", 1)]);
-    let mut sink = config(&cluster.brokers(), "").sink();
+    let mut sink = config(&cluster.brokers(), "").sink().unwrap();
     let sent = answers(3);
     deliver(&mut sink, &sent[..1]).1.unwrap();
     // An idempotent producer does not work any more after this error.
@@ -132,13 +132,13 @@ fn secrets_are_in_no_error() {
     );
     let config = config("127.0.0.1:1", &further);
     assert!(!config.explain().contains("hush"));
-    let (_, result) = deliver(&mut config.sink(), &answers(1));
+    let (_, result) = deliver(&mut config.sink().unwrap(), &answers(1));
     let error = result.unwrap_err();
     assert!(
         may_pass(&error) && !error.to_string().contains("hush") && !format!("{error:?}").contains("hush"),
         "{error}"
     );
     std::fs::remove_file(file.path()).unwrap();
-    let (_, result) = deliver(&mut config.sink(), &answers(1));
+    let (_, result) = deliver(&mut config.sink().unwrap(), &answers(1));
     assert!(result.unwrap_err().to_string().contains("cannot read the secret"));
 }

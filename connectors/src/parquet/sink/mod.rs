@@ -64,6 +64,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use self::found::Found;
 use self::store::{ABOUT, Limits, Position, Store};
 use crate::open_once::Opened;
+use crate::shape::{Shape, When};
 
 /// Fields of `ParquetSink`.
 #[derive(Debug, Clone, Deserialize)]
@@ -82,6 +83,10 @@ pub struct ParquetSinkConfig {
     /// Seconds after which a file is closed, counted from its first answer. Default: 60.
     #[serde(default = "max_seconds")]
     pub max_seconds: f64,
+    /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
+    /// answer's record whose value is true. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
@@ -115,6 +120,10 @@ struct Claimed {
 }
 
 impl ParquetSinkConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: None }
+    }
+
     /// Opens the directory, and closes the files that an earlier process has left open.
     ///
     /// # Errors
@@ -139,6 +148,7 @@ impl SinkConfig for Claimed {
         check.range("max_answers", config.max_answers, 1, 10_000_000);
         check.range("max_mb", config.max_mb, 1, 1024);
         check.range("max_seconds", config.max_seconds, 0.1, 86_400.0);
+        config.shape().validate(check);
     }
 
     fn file(&self) -> Option<&Path> {
@@ -152,8 +162,8 @@ impl SinkConfig for Claimed {
     fn explain(&self) -> String {
         let ParquetSinkConfig { path, max_answers, max_mb, max_seconds, mode, .. } = &self.config;
         let mode = mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        let path = &path.written;
-        format!("path: {path:?}, max_answers: {max_answers}, max_mb: {max_mb}, max_seconds: {max_seconds}{mode}")
+        let (path, shape) = (&path.written, self.config.shape().explain());
+        format!("path: {path:?}, max_answers: {max_answers}, max_mb: {max_mb}, max_seconds: {max_seconds}{shape}{mode}")
     }
 
     fn mode(&self) -> Option<SinkMode> {
@@ -161,7 +171,8 @@ impl SinkConfig for Claimed {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(self.config.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
+        let sink = built(self.config.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>));
+        self.config.shape().chosen(sink)
     }
 }
 

@@ -1,0 +1,391 @@
+//! `HttpSink`: sends each answer to a receiver of any kind, in the form that it wants.
+//!
+//! ```ron
+//! HttpSink(
+//!     input: "final",
+//!     url: "https://desk.example.org/api/conversations/{conversation_id}/messages",
+//!     auth: Bearer(Env("DESK_TOKEN")),
+//!     body: Jq("{content: .answer, private: (.status != \"answered\")}"),
+//!     accept: Jq("if .body.error == \"ratelimited\" then false else .body.ok end"),
+//! )
+//! ```
+//!
+//! A request has what `body` gives: the record without it, a text as it is, anything else as JSON. Several values are
+//! several requests, in their order; an answer without a value is not sent. The header `Idempotency-Key` has the key of the
+//! delivery, the same each time it is sent.
+//!
+//! Without `accept`, the status of the reply decides as it does for `Webhook`: 200 to 299 accepts, 400, 404, 405, 410, 413,
+//! 414, 415 and 422 make the answer a dead letter, and anything else is tried again. `accept` is a program over the reply,
+//! `{status, headers, body, text}`, where `body` is null if the reply is not JSON: true accepts, false tries again, null
+//! leaves it to the status, and a text or `error("…")` makes the answer a dead letter with that reason. Answers of one
+//! conversation are sent one after another, those of others meanwhile.
+//!
+//! ```
+//! # use turnflow_connectors::http_sink::HttpSinkConfig;
+//! # let ron = r#"
+//! (input: "final", url: "https://desk.example.org/{conversation_id}", method: Put, rate: Some(5))
+//! # "#;
+//! # let config: HttpSinkConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.timeout_s, 10.0);
+//! ```
+
+pub(crate) mod reply;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, StatusCode, redirect};
+use serde::Deserialize;
+use tokio::time::Instant;
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode, built,
+};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
+use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::spec::from_tree;
+use turnflow_records::{Body, Made};
+
+use self::reply::Reply;
+use self::target::Target;
+use crate::remote::{header_key, lasting};
+use crate::secret::Secret;
+use crate::shape::{self, Bodies, BodyConfig, Shape, When};
+
+/// Statuses that say that the same request will never be accepted.
+const REFUSING: &[StatusCode] = &[
+    StatusCode::BAD_REQUEST,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::GONE,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::URI_TOO_LONG,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+];
+
+/// Fields of `HttpSink`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpSinkConfig {
+    /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
+    pub input: String,
+    /// The URL, with `http://` or `https://`. In its path and its query, `{name}` is that field of the answer's record, and
+    /// `{a.b}` the field `b` within `a`.
+    pub url: String,
+    /// `Post` (default), `Put`, `Patch` or `Delete`.
+    #[serde(default)]
+    pub method: HttpMethod,
+    /// How turnflow proves who it is. Default: `None`.
+    #[serde(default)]
+    pub auth: HttpAuth,
+    /// Further headers of each request. Default: none.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// What is sent: a program over the answer's record. Default: the record.
+    #[serde(default)]
+    pub body: Option<BodyConfig>,
+    /// Which answers are sent. Default: all.
+    #[serde(default)]
+    pub when: Option<When>,
+    /// A program over the reply that says whether the answer was accepted. Default: its status says so.
+    #[serde(default)]
+    pub accept: Option<BodyConfig>,
+    /// Maximum number of requests in a second. Default: any.
+    #[serde(default)]
+    pub rate: Option<f64>,
+    /// Maximum number of requests at the same time, each for another conversation. Default: 4.
+    #[serde(default = "concurrency")]
+    pub concurrency: usize,
+    /// Seconds to wait for the receiver's reply. Default: 10.
+    #[serde(default = "timeout_s")]
+    pub timeout_s: f64,
+    /// Seconds for which an answer is tried again before it becomes a dead letter. Default: without end.
+    #[serde(default)]
+    pub retry_s: Option<f64>,
+    /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
+    #[serde(default)]
+    pub mode: Option<SinkMode>,
+}
+
+/// The method of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum HttpMethod {
+    /// `POST`.
+    #[default]
+    Post,
+    /// `PUT`.
+    Put,
+    /// `PATCH`.
+    Patch,
+    /// `DELETE`.
+    Delete,
+}
+
+/// How turnflow proves who it is.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub enum HttpAuth {
+    /// The receiver asks for nothing.
+    #[default]
+    None,
+    /// A token, in the header `Authorization: Bearer`.
+    Bearer(Secret),
+    /// A user and a password.
+    User(String, Secret),
+    /// A header of this name with a key.
+    Header(String, Secret),
+}
+
+fn concurrency() -> usize {
+    4
+}
+fn timeout_s() -> f64 {
+    10.0
+}
+
+/// Entry in the connector table.
+pub const KIND: SinkKind = SinkKind {
+    name: "HttpSink",
+    summary: "answers sent to a URL in any form",
+    parse: |tree, sources| Ok(Box::new(from_tree::<HttpSinkConfig>(tree, sources)?)),
+};
+
+impl SinkConfig for HttpSinkConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("timeout_s", self.timeout_s, 0.1, 600.0);
+        check.range("concurrency", self.concurrency, 1, 64);
+        if let Some(rate) = self.rate {
+            check.range("rate", rate, 0.001, 100_000.0);
+        }
+        if let Some(retry) = self.retry_s {
+            check.range("retry_s", retry, 0.0, 31_536_000.0);
+        }
+        if let Err(problem) = Target::parse(&self.url) {
+            check.error("wrong-value", "url", problem);
+        }
+        if let Err(problem) = self.all_headers() {
+            check.error("wrong-value", "headers", problem);
+        }
+        self.shape().validate(check);
+        if let Some(accept) = &self.accept {
+            shape::validate(accept, "accept", check);
+        }
+    }
+
+    fn explain(&self) -> String {
+        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
+        // The path and the query may have a token.
+        let host = Target::parse(&self.url).map(|target| target.host().to_owned()).unwrap_or_default();
+        let auth = match self.auth {
+            HttpAuth::None => "none",
+            HttpAuth::Bearer(_) => "a token",
+            HttpAuth::User(..) => "a user",
+            HttpAuth::Header(..) => "a key",
+        };
+        let rate = self.rate.map(|rate| format!(", rate: {rate}")).unwrap_or_default();
+        let retry = self.retry_s.map(|retry| format!(", retry_s: {retry}")).unwrap_or_default();
+        let accept = if self.accept.is_some() { ", accept: Jq" } else { "" };
+        let Self { method, concurrency, timeout_s, .. } = self;
+        format!(
+            "method: {method:?}, host: {host:?}, auth: {auth}, concurrency: {concurrency}, timeout_s: \
+             {timeout_s}{rate}{retry}{}{accept}{mode}",
+            self.shape().explain()
+        )
+    }
+
+    fn mode(&self) -> Option<SinkMode> {
+        self.mode
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
+    }
+}
+
+impl HttpSinkConfig {
+    fn shape(&self) -> Shape<'_> {
+        Shape { when: self.when.as_ref(), body: self.body.as_ref() }
+    }
+
+    fn all_headers(&self) -> Result<HeaderMap, String> {
+        let header = |(name, value): (&String, &String)| {
+            let known = name.parse::<HeaderName>().map_err(|_| format!("`{name}` is not the name of a header"))?;
+            let value = HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` is not valid"))?;
+            Ok((known, value))
+        };
+        self.headers.iter().map(header).collect()
+    }
+
+    /// Builds the sink.
+    ///
+    /// # Errors
+    ///
+    /// A field is not valid, or a program's file cannot be read.
+    pub fn sink(&self) -> Result<HttpSink, ConnectorError> {
+        let client = Client::builder()
+            .timeout(Duration::from_secs_f64(self.timeout_s))
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(|error| lasting(error.to_string()))?;
+        Ok(HttpSink {
+            client,
+            target: Target::parse(&self.url).map_err(lasting)?,
+            method: match self.method {
+                HttpMethod::Post => Method::POST,
+                HttpMethod::Put => Method::PUT,
+                HttpMethod::Patch => Method::PATCH,
+                HttpMethod::Delete => Method::DELETE,
+            },
+            auth: self.auth.clone(),
+            headers: self.all_headers().map_err(lasting)?,
+            bodies: self.shape().bodies()?,
+            accept: self.accept.as_ref().map(shape::compiled).transpose()?,
+            pace: Mutex::new(Pace { each: self.rate.map(|rate| Duration::from_secs_f64(1.0 / rate)), next: None }),
+            concurrency: self.concurrency,
+            retry: self.retry_s.map(Duration::from_secs_f64),
+            failing: HashMap::new(),
+        })
+    }
+}
+
+/// When the next request may be sent.
+struct Pace {
+    each: Option<Duration>,
+    next: Option<Instant>,
+}
+
+impl Pace {
+    /// The time of the next request, which is taken.
+    fn take(&mut self) -> Option<Instant> {
+        let each = self.each?;
+        let now = Instant::now();
+        let at = self.next.map_or(now, |next| next.max(now));
+        self.next = Some(at + each);
+        Some(at)
+    }
+}
+
+/// Sends answers to a URL.
+pub struct HttpSink {
+    client: Client,
+    target: Target,
+    method: Method,
+    auth: HttpAuth,
+    headers: HeaderMap,
+    bodies: Bodies,
+    accept: Option<Body>,
+    pace: Mutex<Pace>,
+    concurrency: usize,
+    retry: Option<Duration>,
+    /// Since when answers are tried, by the key of the delivery.
+    failing: HashMap<String, Instant>,
+}
+
+fn key_of(answer: &AnswerRecord) -> String {
+    AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted)
+}
+
+impl AnswerSink for HttpSink {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            let mut rest = delivery.answers();
+            while !rest.is_empty() {
+                let mut conversations = HashSet::new();
+                let candidates = rest.iter().take(self.concurrency);
+                let together = candidates.take_while(|answer| conversations.insert(&*answer.conversation_id)).count();
+                let (now, later) = rest.split_at(together);
+                let sent = join_all(now.iter().map(|answer| self.send(answer))).await;
+                for (answer, sent) in now.iter().zip(sent) {
+                    self.judged(answer, sent)?;
+                    delivery.took(1);
+                }
+                rest = later;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn batch(&self) -> usize {
+        64
+    }
+}
+
+impl HttpSink {
+    /// Gives up an answer that has been tried for long enough.
+    fn judged(&mut self, answer: &AnswerRecord, sent: Result<(), ConnectorError>) -> Result<(), ConnectorError> {
+        let Some(retry) = self.retry else { return sent };
+        let key = key_of(answer);
+        match sent {
+            Err(error) if !matches!(error, ConnectorError::Refused { .. }) => {
+                let since = *self.failing.entry(key.clone()).or_insert_with(Instant::now);
+                if since.elapsed() < retry {
+                    return Err(error);
+                }
+                self.failing.remove(&key);
+                Err(ConnectorError::Refused { reason: format!("tried for {} s: {error}", retry.as_secs_f64()) })
+            }
+            done => {
+                self.failing.remove(&key);
+                done
+            }
+        }
+    }
+
+    async fn send(&self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
+        let (url, key) = (self.target.url(answer)?, key_of(answer));
+        for (number, made) in self.bodies.of(answer)?.into_iter().enumerate() {
+            let key = if number == 0 { key.clone() } else { format!("{key}#{number}") };
+            self.request(url.clone(), header_key(key), made).await?;
+        }
+        Ok(())
+    }
+
+    async fn request(&self, url: reqwest::Url, key: String, made: Made) -> Result<(), ConnectorError> {
+        let at = self.pace.lock().take();
+        if let Some(at) = at {
+            tokio::time::sleep_until(at).await;
+        }
+        let mut headers = self.headers.clone();
+        let form = if matches!(made, Made::Text(_)) { "text/plain; charset=utf-8" } else { "application/json" };
+        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(form));
+        if let Some((name, value)) = self.proof()? {
+            headers.insert(name, value);
+        }
+        let request = self.client.request(self.method.clone(), url).headers(headers).header("idempotency-key", key);
+        // The error names the URL, which may have a token.
+        let failed = |error: reqwest::Error| ConnectorError::from(ComponentError::transient(error.without_url()));
+        let response = request.body(made.plain()).send().await.map_err(failed)?;
+        Reply::read(response, self.accept.is_some()).await?.judged(self.accept.as_ref(), REFUSING).await
+    }
+
+    /// The header that proves who turnflow is.
+    fn proof(&self) -> Result<Option<(HeaderName, HeaderValue)>, ConnectorError> {
+        let (name, value) = match &self.auth {
+            HttpAuth::None => return Ok(None),
+            HttpAuth::Bearer(secret) => (AUTHORIZATION, format!("Bearer {}", secret.read()?)),
+            HttpAuth::User(user, secret) => {
+                (AUTHORIZATION, format!("Basic {}", STANDARD.encode(format!("{user}:{}", secret.read()?))))
+            }
+            HttpAuth::Header(name, secret) => {
+                let known = name.parse::<HeaderName>();
+                (known.map_err(|_| lasting(format!("`{name}` is not the name of a header")))?, secret.read()?)
+            }
+        };
+        let mut value = HeaderValue::from_str(&value).map_err(|_| lasting("the secret is no valid header"))?;
+        value.set_sensitive(true);
+        Ok(Some((name, value)))
+    }
+}
