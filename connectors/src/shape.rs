@@ -237,6 +237,34 @@ impl Bodies {
     }
 }
 
+/// What a sink with these fields makes of answers, without the sink.
+pub struct Outgoing {
+    condition: Option<Condition>,
+    bodies: Bodies,
+}
+
+impl Outgoing {
+    /// For a sink's `when` and `body`.
+    ///
+    /// # Errors
+    ///
+    /// A program is wrong, or its file cannot be read.
+    pub fn of(when: Option<&When>, body: Option<&BodyConfig>) -> Result<Self, ConnectorError> {
+        let condition = when.map(When::compiled).transpose()?;
+        Ok(Self { condition, bodies: Shape { when, body }.bodies()? })
+    }
+
+    /// What the sink sends of an answer; `None` if it does not get the answer.
+    ///
+    /// # Errors
+    ///
+    /// A program fails on the record.
+    pub fn made(&self, answer: &AnswerRecord) -> Result<Option<Vec<Made>>, ConnectorError> {
+        let is_met = self.condition.as_ref().map_or(Ok(true), |condition| condition.is_met(answer))?;
+        if is_met { self.bodies.of(answer).map(Some) } else { Ok(None) }
+    }
+}
+
 /// A sink that gets only some answers.
 struct Chosen {
     condition: Condition,

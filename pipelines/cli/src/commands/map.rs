@@ -1,14 +1,17 @@
 //! `turnflow map`: the turns that a log in another form gives.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use serde::de::DeserializeOwned;
 use turnflow_connectors::mapped::MapConfig;
 use turnflow_connectors::readers::columnar;
+use turnflow_connectors::shape::{BodyConfig, Outgoing, When};
+use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{from_tree, load};
 use turnflow_engine::wording::count;
 use turnflow_records::presets::{PRESETS, preset};
@@ -34,6 +37,9 @@ pub struct MapArgs {
     /// The source of a pipeline with the mapping. The first input is the pipeline file then.
     #[arg(long, value_name = "NODE", conflicts_with_all = ["jq", "preset"])]
     node: Option<String>,
+    /// Print what the sink `--node` sends of answers. The inputs are files of answers, as `JsonLinesSink` writes them.
+    #[arg(long, requires = "node")]
+    bodies: bool,
     /// A jq program that makes messages of a record.
     #[arg(long, value_name = "FILE")]
     jq: Option<PathBuf>,
@@ -57,6 +63,9 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
     if let Some(name) = &args.show {
         write!(out, "{}", known(name).map_err(Fault::Told)?)?;
         return Ok(());
+    }
+    if args.bodies {
+        return bodies(args, &mut out);
     }
     let begun = Instant::now();
     let (mapping, inputs) = mapping(args).map_err(Fault::Told)?;
@@ -99,15 +108,72 @@ fn of_file(path: &Path) -> anyhow::Result<Mapping> {
     Mapping::of(&code).map_err(|error| anyhow!("{}, {error}", path.display()))
 }
 
-/// The mapping of a node of a pipeline.
-fn of_node(file: &Path, node: &str) -> anyhow::Result<Mapping> {
+/// A field of a node of a pipeline.
+fn field<T: DeserializeOwned>(file: &Path, node: &str, name: &str) -> anyhow::Result<Option<T>> {
     let loaded = load(file, &[]);
     let nodes = loaded.tree.as_ref().and_then(|tree| tree.get("nodes"));
     let Some(nodes) = nodes else { anyhow::bail!("{} is no pipeline: `turnflow check` says why", file.display()) };
-    let source = nodes.get(node).ok_or_else(|| anyhow!("{} has no node `{node}`", file.display()))?;
-    let map = source.get("map").ok_or_else(|| anyhow!("the node `{node}` has no mapping (`map`)"))?;
-    let map: MapConfig =
-        from_tree(map, &loaded.sources).map_err(|error| anyhow!("the mapping of `{node}`: {error}"))?;
+    let node_tree = nodes.get(node).ok_or_else(|| anyhow!("{} has no node `{node}`", file.display()))?;
+    let Some(value) = node_tree.get(name) else { return Ok(None) };
+    let value = from_tree::<Option<T>>(value, &loaded.sources);
+    value.map_err(|error| anyhow!("the field `{name}` of `{node}`: {error}"))
+}
+
+/// Prints what a sink sends of answers.
+fn bodies(args: &MapArgs, out: &mut impl io::Write) -> Outcome {
+    let begun = Instant::now();
+    let (outgoing, inputs) = outgoing(args).map_err(Fault::Told)?;
+    let (mut answers, mut sent, mut left_out, mut refused) = (0, 0, 0, 0);
+    for path in inputs {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display())).map_err(Fault::Told)?;
+        for (number, line) in (1..).zip(io::BufReader::new(file).lines()) {
+            let line = line?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            answers += 1;
+            let parsed = serde_json::from_str::<AnswerRecord>(&line).map_err(|error| error.to_string());
+            match parsed.and_then(|answer| outgoing.made(&answer).map_err(|error| error.to_string())) {
+                Ok(Some(made)) => {
+                    sent += made.len();
+                    for value in made {
+                        writeln!(out, "{}", value.json())?;
+                    }
+                }
+                Ok(None) => left_out += 1,
+                Err(reason) => {
+                    refused += 1;
+                    if refused <= TOLD {
+                        eprintln!("{}:{number}: {reason}", path.display());
+                    }
+                }
+            }
+        }
+    }
+    out.flush()?;
+    let (answers, sent) = (count(answers, "answer"), count(sent, "body"));
+    let seconds = begun.elapsed().as_secs_f64();
+    eprintln!("{answers}: {sent}; left out by `when`: {left_out}; {seconds:.2} s");
+    match refused {
+        0 => Ok(()),
+        refused => Err(Fault::Told(anyhow!("{} could not be mapped", count(refused, "answer")))),
+    }
+}
+
+/// What the sink that the arguments name sends, and the inputs.
+fn outgoing(args: &MapArgs) -> anyhow::Result<(Outgoing, &[PathBuf])> {
+    let ([file, inputs @ ..], Some(node)) = (args.inputs.as_slice(), &args.node) else {
+        anyhow::bail!("`--bodies` needs a pipeline file, `--node` and inputs")
+    };
+    anyhow::ensure!(!inputs.is_empty(), "give the files of answers after the pipeline file");
+    let (when, body) = (field::<When>(file, node, "when")?, field::<BodyConfig>(file, node, "body")?);
+    anyhow::ensure!(when.is_some() || body.is_some(), "the node `{node}` has neither `when` nor `body`");
+    Ok((Outgoing::of(when.as_ref(), body.as_ref())?, inputs))
+}
+
+/// The mapping of a node of a pipeline.
+fn of_node(file: &Path, node: &str) -> anyhow::Result<Mapping> {
+    let map = field(file, node, "map")?.ok_or_else(|| anyhow!("the node `{node}` has no mapping (`map`)"))?;
     match map {
         MapConfig::Jq(code) => Mapping::of(&code).map_err(|error| anyhow!("the mapping of `{node}`, {error}")),
         MapConfig::JqFile(path) => of_file(&path.path),
@@ -125,7 +191,7 @@ fn known(name: &str) -> anyhow::Result<&'static str> {
 }
 
 /// Reads a table of columns as lines of JSON.
-fn columns(path: &Path) -> io::Result<Box<dyn io::Read>> {
+pub(super) fn columns(path: &Path) -> io::Result<Box<dyn io::Read>> {
     let file = File::open(path)?;
     let is_parquet = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
     let lines = if is_parquet { columnar::parquet(file) } else { columnar::arrow(file) };

@@ -30,6 +30,7 @@ mod format;
 mod graph;
 mod import;
 mod index;
+mod init;
 mod maintain;
 mod map;
 mod member;
@@ -141,6 +142,7 @@ enum Command {
     Top(top::TopArgs),
     Import(import::ImportArgs),
     Map(map::MapArgs),
+    Init(init::InitArgs),
     Read(read::ReadArgs),
     Eval(Box<eval::EvalArgs>),
     Tune(tune::TuneArgs),
@@ -377,6 +379,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Maintain(args) => maintain::run(&args),
         Command::Tag(args) => tag::run(&args),
         Command::Map(args) => map::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Read(args) => read::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Test(args) => test::run(&args),

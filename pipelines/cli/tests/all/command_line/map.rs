@@ -135,3 +135,64 @@ fn a_pipeline_reads_a_log_of_another_program_and_goes_on() {
     without();
     assert_eq!(queries(path).len(), 3, "none is answered twice");
 }
+
+#[test]
+fn what_a_sink_sends_is_shown_and_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("log.jsonl"), TURNS).unwrap();
+    fs::write(dir.path().join("docs.jsonl"), "{\"_id\": \"a\", \"text\": \"The ferry leaves at ten.\"}\n").unwrap();
+    let sinks = r#""out": JsonLinesSink(input: "found", path: "out.jsonl"),
+        "few": JsonLinesSink(input: "found", path: "few.jsonl", when: Jq(".turn > 1"), body: JqFile("few.jq")),"#;
+    let pipeline =
+        mapping_pipeline("").replace("\"out\": JsonLinesSink(input: \"found\", path: \"out.jsonl\"),", sinks);
+    fs::write(dir.path().join("p.ron"), pipeline).unwrap();
+    fs::write(dir.path().join("few.jq"), "{turn, found: [.hits[].document]}").unwrap();
+    run(dir.path(), &["run", "p.ron", "--once"]).good();
+    let few = fs::read_to_string(dir.path().join("few.jsonl")).unwrap();
+    assert_eq!(few, "{\"turn\":2,\"found\":[\"a\"]}\n");
+    let shown = run(dir.path(), &["map", "p.ron", "--node", "few", "--bodies", "out.jsonl"]).good();
+    assert_eq!(shown.out, few);
+    assert!(shown.err.starts_with("2 answers: 1 body; left out by `when`: 1; "), "{}", shown.err);
+    fs::write(dir.path().join("few.jq"), "{turn").unwrap();
+    let wrong = run(dir.path(), &["check", "p.ron"]);
+    assert!(wrong.code == Some(1) && wrong.out.contains("few.jq, line 1, column 6"), "{}", wrong.out);
+    let nothing = run(dir.path(), &["map", "p.ron", "--node", "out", "--bodies", "out.jsonl"]);
+    assert!(nothing.err.contains("neither `when` nor `body`"), "{}", nothing.err);
+}
+
+#[test]
+fn a_pipeline_is_written_for_a_log_of_any_form() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("texts")).unwrap();
+    fs::write(dir.path().join("texts/a.md"), "# Ferry\nThe ferry leaves at ten.\n").unwrap();
+    fs::write(dir.path().join("proxy.jsonl"), PROXY).unwrap();
+    fs::write(dir.path().join("own.jsonl"), TURNS).unwrap();
+    fs::write(dir.path().join("odd.jsonl"), "{\"x\": 1}\n").unwrap();
+    let told = run(dir.path(), &["init", "--docs", "texts", "--log", "proxy.jsonl"]).good().out;
+    for word in
+        ["proxy.jsonl: `litellm-payload`, 3 turns of 3 records", "t, turn 1, agent: At ten.", "wrote pipeline.ron"]
+    {
+        assert!(told.contains(word), "{told}");
+    }
+    run(dir.path(), &["check", "pipeline.ron"]).good();
+    run(dir.path(), &["run", "pipeline.ron", "--once"]).good();
+    let answers = fs::read_to_string(dir.path().join("answers.jsonl")).unwrap();
+    assert!(answers.lines().count() == 2 && answers.contains("at ten"), "{answers}");
+    run(dir.path(), &["init", "own.ron", "--docs", "texts", "--log", "own.jsonl"]).good();
+    assert!(
+        fs::read_to_string(dir.path().join("own.ron"))
+            .unwrap()
+            .contains("JsonLines(path: \"own.jsonl\", follow: true)")
+    );
+    run(dir.path(), &["check", "own.ron"]).good();
+    for (arguments, why) in [
+        (&["init", "--docs", "texts"][..], "is there already"),
+        (&["init", "new.ron"], "there is no folder docs"),
+        (&["init", "new.ron", "--docs", "texts", "--log", "odd.jsonl"], "no preset makes turns"),
+        (&["init", "new.ron", "--docs", "texts", "--log", "none.jsonl"], "none.jsonl"),
+    ] {
+        let ended = run(dir.path(), arguments);
+        assert!(ended.code == Some(1) && ended.err.contains(why), "{arguments:?}: {}", ended.err);
+        assert!(!dir.path().join("new.ron").exists());
+    }
+}

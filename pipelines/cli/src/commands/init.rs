@@ -1,0 +1,250 @@
+//! `turnflow init`: a pipeline to start from.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use clap::Args;
+use serde_json::Value;
+use turnflow_engine::wording::count;
+use turnflow_records::{Mapped, Mapping, Turn, map_files, presets, recognise};
+
+use super::map::columns;
+use super::{Fault, Outcome};
+
+/// Turns that are shown.
+const SHOWN: usize = 6;
+/// Characters of a turn's text that are shown.
+const CHARACTERS: usize = 100;
+/// Lines that tell whether a log is turnflow's own.
+const LINES: usize = 20;
+/// Maximum bytes of these.
+const BYTES: u64 = 1 << 20;
+/// The model that makes retrieval better, if it was fetched.
+const MODEL: &str = "models/minilm-int8";
+
+/// Write a pipeline that answers questions about a folder of documents.
+///
+/// With `--log`, the questions come from a conversation log that any program may have written: its form is recognised, the
+/// first turns are shown, and the pipeline reads it.
+#[derive(Args)]
+pub struct InitArgs {
+    /// The pipeline file to write.
+    #[arg(default_value = "pipeline.ron")]
+    file: PathBuf,
+    /// The folder of documents.
+    #[arg(long, value_name = "DIR", default_value = "docs")]
+    docs: PathBuf,
+    /// A conversation log.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The preset of the log's form, if another one than the first that fits is wanted.
+    #[arg(long, value_name = "NAME", requires = "log")]
+    preset: Option<String>,
+    /// Write over an existing file.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Where the turns come from.
+struct Log {
+    /// The node.
+    node: String,
+    /// What to do before the first run.
+    before: Option<String>,
+}
+
+pub(super) fn run(args: &InitArgs) -> Outcome {
+    init(args).map_err(Fault::Told)
+}
+
+fn init(args: &InitArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.force || !args.file.exists(),
+        "{} is there already: give another name, or `--force` to write over it",
+        args.file.display()
+    );
+    ensure!(
+        args.docs.is_dir(),
+        "there is no folder {}: give the folder of your documents with `--docs`",
+        args.docs.display()
+    );
+    let log = match &args.log {
+        None => Log { node: "JsonLines(path: \"turns.jsonl\", follow: true)".to_owned(), before: None },
+        Some(log) => of_log(args, log)?,
+    };
+    let text = pipeline(args, &log.node)?;
+    fs::write(&args.file, text).with_context(|| format!("cannot write {}", args.file.display()))?;
+    let file = args.file.display();
+    println!("\nwrote {file}");
+    log.before.iter().for_each(|before| println!("  {before}"));
+    println!("  turnflow check {file}");
+    println!("  turnflow ask {file} \"a question\"");
+    match args.log {
+        Some(_) => println!("  turnflow run {file} --once"),
+        None => println!("  turnflow chat {file}"),
+    }
+    Ok(())
+}
+
+/// Recognises a log, and shows its first turns.
+fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<Log> {
+    if args.preset.is_none() && is_own(log)? {
+        println!("{}: turnflow's own form", log.display());
+        return Ok(Log { node: format!("JsonLines(path: {}, follow: true)", shown(args, log)?), before: None });
+    }
+    let inputs = [log.to_owned()];
+    let fits = match &args.preset {
+        None => recognise(&inputs, Some(&columns))?,
+        Some(name) => {
+            let (name, code) = presets::PRESETS
+                .iter()
+                .find(|(known, _)| known == name)
+                .ok_or_else(|| anyhow!("there is no preset `{name}`; `turnflow map --list` lists them"))?;
+            let mapping = Mapping::of(code).map_err(|error| anyhow!("{error}"))?;
+            vec![(*name, map_files(&mapping, &inputs, Some(&columns))?)]
+        }
+    };
+    let Some((name, mapped)) = fits.first() else {
+        bail!(
+            "no preset makes turns of {}: `turnflow map --list` lists them, and the handbook's page on logs says how to \
+             write a mapping",
+            log.display()
+        );
+    };
+    tell(log, name, mapped);
+    if fits.len() > 1 {
+        let others: Vec<&str> = fits[1..].iter().take(4).map(|(name, _)| *name).collect();
+        println!("  fits as well: {} (`--preset NAME`)", others.join(", "));
+    }
+    let mapping = presets::preset(name).and_then(|code| Mapping::of(code).ok());
+    let form = mapping.as_ref().and_then(|mapping| mapping.options().decode.clone());
+    let is_parquet = log.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
+    let path = shown(args, log)?;
+    Ok(match form.as_deref() {
+        None | Some("jsonl") if is_parquet => {
+            Log { node: format!("Parquet(path: {path}, map: Preset({name:?}))"), before: None }
+        }
+        None | Some("jsonl") if log.is_file() => {
+            Log { node: format!("JsonLines(path: {path}, follow: true, map: Preset({name:?}))"), before: None }
+        }
+        _ => {
+            let turns = args.file.with_file_name("turns.jsonl");
+            let before = format!(
+                "turnflow map --preset {name} {} > {}    # and again when it has grown",
+                log.display(),
+                turns.display()
+            );
+            Log { node: "JsonLines(path: \"turns.jsonl\", follow: true)".to_owned(), before: Some(before) }
+        }
+    })
+}
+
+/// Whether the first lines of a log are records of turnflow.
+fn is_own(log: &Path) -> anyhow::Result<bool> {
+    if !log.is_file() {
+        return Ok(false);
+    }
+    let file = fs::File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let mut any = false;
+    for line in BufReader::new(file.take(BYTES)).lines().take(LINES) {
+        // A line may be binary, or cut.
+        let Ok(line) = line else { return Ok(any) };
+        if line.trim().is_empty() {
+            continue;
+        }
+        let Ok(record) = serde_json::from_str::<Value>(&line) else { return Ok(any) };
+        let is_text = |name: &str| record.get(name).is_some_and(Value::is_string);
+        let speaks = matches!(record.get("speaker").and_then(Value::as_str), Some("user" | "agent"));
+        if !(is_text("conversation_id")
+            && is_text("text")
+            && record.get("turn").is_some_and(Value::is_number)
+            && speaks)
+        {
+            return Ok(false);
+        }
+        any = true;
+    }
+    Ok(any)
+}
+
+fn tell(log: &Path, name: &str, mapped: &Mapped) {
+    println!(
+        "{}: `{name}`, {} of {}",
+        log.display(),
+        count(mapped.turns.len(), "turn"),
+        count(mapped.records as usize, "record")
+    );
+    for Turn { conversation_id, turn, speaker, text, .. } in mapped.turns.iter().take(SHOWN) {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let short: String = text.chars().filter(|c| !c.is_control()).take(CHARACTERS).collect();
+        let more = if short.len() < text.len() { "…" } else { "" };
+        println!("  {conversation_id}, turn {turn}, {speaker}: {short}{more}");
+    }
+    if !mapped.refused.is_empty() {
+        println!("  {} could not be read: `turnflow map` says why", count(mapped.refused.len(), "record"));
+    }
+}
+
+/// A path as the pipeline file has it: relative to that file's folder.
+fn shown(args: &InitArgs, path: &Path) -> anyhow::Result<String> {
+    let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let path = match folder {
+        None => path.to_owned(),
+        Some(folder) => match path.strip_prefix(folder) {
+            Ok(inside) => inside.to_owned(),
+            Err(_) => path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?,
+        },
+    };
+    let text = path.to_str().with_context(|| format!("the path {} is not UTF-8", path.display()))?;
+    Ok(format!("{text:?}"))
+}
+
+/// The pipeline's text.
+fn pipeline(args: &InitArgs, turns: &str) -> anyhow::Result<String> {
+    let docs = shown(args, &args.docs)?;
+    let model = Path::new(MODEL).join("model.onnx");
+    let mut out = String::new();
+    writeln!(out, "// Questions about a folder of documents, which may change meanwhile.")?;
+    writeln!(out, "// `turnflow docs NAME` shows the fields of what is named here.")?;
+    writeln!(out, "Pipeline(")?;
+    if model.exists() {
+        let (model, tokenizer) = (shown(args, &model)?, shown(args, &Path::new(MODEL).join("tokenizer.json"))?);
+        writeln!(out, "    models: {{")?;
+        writeln!(
+            out,
+            "        \"minilm\": Onnx(path: {model}, tokenizer: {tokenizer}, pooling: Mean, max_tokens: 256),"
+        )?;
+        writeln!(out, "    }},")?;
+    }
+    writeln!(out, "    corpora: {{")?;
+    writeln!(out, "        // Every edit, new file and deletion is followed.")?;
+    writeln!(out, "        \"docs\": Corpus(source: Directory(path: {docs}, watch: true), chunk: Headings()),")?;
+    writeln!(out, "    }},")?;
+    writeln!(out, "    nodes: {{")?;
+    writeln!(out, "        \"turns\": {turns},")?;
+    writeln!(out, "        // The question, with the one before it: a follow-up says too little by itself.")?;
+    writeln!(out, "        \"context\": UserTurns(input: \"turns\", last: 2),")?;
+    writeln!(out, "        \"lexical\": Bm25(input: \"context\", corpus: \"docs\"),")?;
+    if model.exists() {
+        writeln!(out, "        \"question\": LastTurn(input: \"turns\"),")?;
+        writeln!(out, "        \"dense\": Dense(input: \"question\", corpus: \"docs\", model: \"minilm\"),")?;
+        writeln!(out, "        \"fused\": Rrf(inputs: [\"dense\", \"lexical\"]),")?;
+        writeln!(out, "        \"answer\": ExtractiveAnswer(input: \"fused\", model: \"minilm\"),")?;
+        writeln!(out, "        // Below this cosine, the best sentence is about something else.")?;
+        writeln!(out, "        \"final\": IdkNormalize(input: \"answer\", min_support: 0.35),")?;
+    } else {
+        writeln!(
+            out,
+            "        // Search by meaning finds more: `turnflow models fetch minilm-int8`, and write this file again."
+        )?;
+        writeln!(out, "        \"answer\": ExtractiveAnswer(input: \"lexical\"),")?;
+        writeln!(out, "        \"final\": IdkNormalize(input: \"answer\"),")?;
+    }
+    writeln!(out, "        \"out\": JsonLinesSink(input: \"final\", path: \"answers.jsonl\"),")?;
+    writeln!(out, "    }},")?;
+    writeln!(out, ")")?;
+    Ok(out)
+}
