@@ -105,6 +105,8 @@ const TURNS: &[TurnCase] = &[
         build: |base, lines| Box::new(crate::postgres::tests::turns_of_lines(base, lines)),
         resumes: true,
     },
+    #[cfg(feature = "sqlite")]
+    TurnCase { kind: "Sqlite", is_there: always, build: crate::sqlite::tests::turns_of, resumes: true },
     #[cfg(feature = "redis")]
     TurnCase {
         kind: "Redis",

@@ -14,6 +14,7 @@
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
 //! | `parquet` | `Parquet`, `ParquetSink` | a Parquet or Arrow file as a corpus of rows, turns of such files, answers into Parquet files (feature `parquet`) |
 //! | `web` | `Web` | corpus: the pages of a web site (feature `web`) |
+//! | `sqlite` | `Sqlite` | turns in the rows of an SQLite database (feature `sqlite`) |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
 //! | [`turns`] | `Turns` | turns: a durable queue that a program fills |
 //! | [`answers`] | `Answers` | answers: a durable log that a program reads |
@@ -76,6 +77,8 @@ pub mod redis;
 mod remote;
 pub mod secret;
 pub mod shape;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod stdin;
 pub mod stdout;
 pub mod turns;
@@ -135,6 +138,8 @@ pub static TURN_SOURCES: &[TurnSourceKind] = &[
     postgres::turns::KIND,
     #[cfg(feature = "redis")]
     redis::turns::KIND,
+    #[cfg(feature = "sqlite")]
+    sqlite::KIND,
     stdin::KIND,
     turns::KIND,
 ];

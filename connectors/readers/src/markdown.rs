@@ -9,7 +9,7 @@ use turnflow_engine::document::Markup;
 use turnflow_engine::metadata::Metadata;
 use turnflow_engine::odd_json;
 
-use super::Content;
+use super::{Content, notes};
 
 /// Maximum length of a front matter whose fields are read, in bytes.
 const MOST_YAML: usize = 256 << 10;
@@ -27,11 +27,58 @@ pub fn read(text: &str) -> Content {
     Content { title, text: body.to_owned(), markup: Markup::Markdown, metadata }
 }
 
-/// The fields of a front matter, except the title; `None` if it is not a mapping in YAML, or asks for too much.
+/// The fields of a front matter, except the title; `None` if it asks for too much. A field that is not valid in YAML costs
+/// itself: it is what is written, if that is one line, or else left out. A note says so.
 fn fields(front: &str) -> Option<Metadata> {
     if front.len() > MOST_YAML {
+        notes::add(format!("the front matter has more than {} kB: its fields are not read", MOST_YAML >> 10));
         return None;
     }
+    if let Some(fields) = parsed(front) {
+        return Some(metadata(fields, front));
+    }
+    let (mut all, mut odd) = (Map::new(), Vec::new());
+    for entry in entries(front).take(MOST_VALUES) {
+        if let Some(fields) = parsed(entry) {
+            all.extend(fields.into_iter().filter(|(_, value)| !value.is_null()));
+        } else if let Some((name, value)) = entry.split_once(':')
+            && !name.trim().is_empty()
+        {
+            let (name, value) = (name.trim(), value.trim());
+            odd.push(name);
+            if is_text(value) {
+                all.insert(name.to_owned(), value.into());
+            }
+        }
+    }
+    odd.retain(|name| *name != "title");
+    if !odd.is_empty() {
+        odd.truncate(8);
+        notes::add(format!("fields of the front matter are not valid YAML: {}", odd.join(", ")));
+    }
+    Some(metadata(all, front))
+}
+
+/// Whether a value that is not valid YAML is meant as a text.
+fn is_text(value: &str) -> bool {
+    // What begins like another kind of value may have lost a part.
+    const KINDS: [char; 9] = ['[', '*', '&', '!', '|', '>', '"', '\'', '.'];
+    let is_template = value.starts_with("{{");
+    let is_one = !value.is_empty() && !value.contains('\n') && value.parse::<f64>().is_err();
+    is_one && (is_template || !value.starts_with('{')) && !value.starts_with(KINDS)
+}
+
+/// The parts of a front matter that begin with the name of a field, and what is indented below.
+fn entries(front: &str) -> impl Iterator<Item = &str> {
+    let is_further = |line: &str| line.starts_with([' ', '\t', '-', '#', ']', '}']) || line.trim().is_empty();
+    let starts = front.match_indices('\n').map(|(at, _)| at + 1).filter(move |at| !is_further(&front[*at..]));
+    let mut starts: Vec<usize> = std::iter::once(0).chain(starts).filter(|at| *at < front.len()).collect();
+    starts.push(front.len());
+    (1..starts.len()).map(move |at| &front[starts[at - 1]..starts[at]])
+}
+
+/// The fields of a mapping in YAML.
+fn parsed(front: &str) -> Option<Map<String, Json>> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 4 * MOST_VALUES,
@@ -48,7 +95,10 @@ fn fields(front: &str) -> Option<Metadata> {
         strict_booleans: true,
         with_snippet: false,
     };
-    let mut fields: Map<String, Json> = serde_saphyr::from_str_with_options(front, options).ok()?;
+    serde_saphyr::from_str_with_options(front, options).ok()
+}
+
+fn metadata(mut fields: Map<String, Json>, front: &str) -> Metadata {
     fields.remove("title");
     let mut wide = Wide::new();
     for word in wide_numbers(front) {
@@ -59,7 +109,7 @@ fn fields(front: &str) -> Option<Metadata> {
     if !wide.is_empty() {
         fields.values_mut().for_each(|value| as_written(value, &mut wide));
     }
-    Some(Metadata::of(&fields).0)
+    Metadata::of(&fields).0
 }
 
 /// Whole numbers of more than 64 bits, by the bits of the number that the reader of YAML makes of them, in their order.
@@ -93,7 +143,10 @@ fn as_written(value: &mut Json, wide: &mut Wide<'_>) {
 
 /// Splits off YAML between a first line `---` and a line `---` or `...`, if it is closed.
 fn split_front_matter(text: &str) -> (Option<&str>, &str) {
-    let Some(rest) = text.strip_prefix("---\n") else { return (None, text) };
+    let Some((first, rest)) = text.split_once('\n') else { return (None, text) };
+    if first.trim_end() != "---" {
+        return (None, text);
+    }
     let mut at = 0;
     for line in rest.split_inclusive('\n') {
         if matches!(line.trim_end(), "---" | "...") {
@@ -216,9 +269,31 @@ mod tests {
 
     #[test]
     fn what_is_not_a_mapping_in_yaml_is_no_metadata() {
-        for front in ["", "just text", "- a\n- b", "a: [1", "a: b: c", "a: *unknown", "a: \"open"] {
+        for front in ["", "just text", "- a\n- b", "a: [1", "a: *unknown", "a: \"open", "a: .inf", "a: 1e400"] {
             assert_eq!(metadata(front), json!({}), "{front:?}");
             assert_eq!(read(&format!("---\n{front}\n---\ntext")).text, "text");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_not_valid_costs_itself_and_is_told() {
+        let good = json!({"groups": ["staff"], "lang": "en", "place": {"port": "Oban"}});
+        for (bad, value) in [
+            ("b: a: b", Some("a: b")),
+            ("b: {{ page.title }}", Some("{{ page.title }}")),
+            ("b: @x", Some("@x")),
+            ("b: %x", Some("%x")),
+            ("b: *unknown", None),
+            ("b: [1, 2", None),
+            ("b: .nan", None),
+        ] {
+            notes::take();
+            let front = format!("groups:\n  - staff\n{bad}\nlang: en\nplace:\n  port: Oban\ntitle: A: B");
+            let mut expected = good.clone();
+            value.iter().for_each(|value| expected["b"] = (*value).into());
+            assert_eq!(metadata(&front), expected, "{bad}");
+            assert_eq!(notes::take(), ["fields of the front matter are not valid YAML: b"], "{bad}");
+            assert_eq!(read(&format!("--- \n{front}\n---\ntext")).title, "A: B");
         }
     }
 
@@ -229,7 +304,7 @@ mod tests {
             let before = level - 1;
             bomb += &format!("a{level}: &a{level} [{}]\n", vec![format!("*a{before}"); 9].join(", "));
         }
-        assert_eq!(metadata(&bomb), json!({}));
+        assert_eq!(metadata(&bomb).as_object().unwrap().keys().collect::<Vec<_>>(), ["a0"]);
         let text = format!("a: &a {}\nb: [{}]", "x".repeat(10_000), vec!["*a"; 300].join(", "));
         assert!(metadata(&text).get("b").is_none());
         for deep in ["[".repeat(100_000), "{a: ".repeat(50_000), "- ".repeat(100_000), "? ".repeat(100_000)] {

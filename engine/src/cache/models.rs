@@ -96,6 +96,10 @@ impl Embedder for Remembered<dyn Embedder> {
         self.inner.dimension()
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
     fn embed(
         &self,
         texts: Vec<String>,

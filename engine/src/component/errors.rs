@@ -217,6 +217,16 @@ impl IndexError {
         matches!(self, Self::Inference(error) if error.is_outage())
     }
 
+    /// Whether it is what a server has answered.
+    pub fn is_of_a_server(&self) -> bool {
+        matches!(self, Self::Inference(InferenceError::Server { .. }))
+    }
+
+    /// Whether a server has not answered in time.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Self::Inference(InferenceError::TimedOut { .. }))
+    }
+
     /// Whether it is an outage that the input may have caused: a server has answered that it failed.
     pub fn may_be_of_the_input(&self) -> bool {
         matches!(self, Self::Inference(error) if error.may_be_of_the_input())

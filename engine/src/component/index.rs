@@ -100,6 +100,10 @@ pub trait Prepare: Send + Sync {
     fn lacking(&self, contents: &[Content]) -> Vec<Content> {
         contents.to_vec()
     }
+    /// Whether it asks a server, which may not answer for long.
+    fn asks_a_server(&self) -> bool {
+        false
+    }
     /// In a cluster: from now on, data that another process has is not computed again.
     fn ask_elsewhere(&self, _elsewhere: Arc<dyn Elsewhere>) {}
     /// Answers what this index asks in another process ([`Elsewhere::ask`]).

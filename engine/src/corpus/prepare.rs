@@ -20,6 +20,7 @@ use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
 use crate::document::{Content, ContentHash};
+use crate::inference::InferenceError;
 use crate::mapped::MappedFiles;
 use crate::panics::caught_async;
 use crate::publish::CorpusProgress;
@@ -41,6 +42,13 @@ const SAVE: Duration = Duration::from_secs(5);
 
 /// Maximum attempts to prepare contents; after that they are indexed without it.
 const PREPARE_ATTEMPTS: u32 = 4;
+
+/// Time without an answer of a model's server after which contents are left for later. A run that reads its corpora once
+/// waits as long as the model's own limits say.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// A server that refuses as many contents, and takes none beside them, is itself at fault.
+const REFUSED: usize = 3;
 
 /// The preparations that a corpus's indexes need, by index key. They may change while the corpus is read.
 pub type Preparations = Arc<RwLock<Vec<(String, Arc<dyn Prepare>)>>>;
@@ -165,6 +173,8 @@ pub struct Preparing {
     pub progress: Arc<CorpusProgress>,
     /// Where texts are kept; `None`: on the heap.
     pub files: Option<Arc<MappedFiles>>,
+    /// How long the server of a model may be silent; `None`: as long as it likes.
+    silence: Option<Duration>,
     /// Limits the contents in preparation.
     room: Arc<Semaphore>,
     /// Contents whose server is away.
@@ -181,10 +191,18 @@ impl Preparing {
             dead,
             progress: Arc::default(),
             files,
+            silence: Some(SILENCE),
             room: Arc::new(Semaphore::new(CONTENTS)),
             waiting: Arc::default(),
             jobs: Arc::default(),
         }
+    }
+
+    /// The same, with another time for which the server of a model may be silent; `None`: without end.
+    #[must_use]
+    pub fn silent_for(mut self, silence: Option<Duration>) -> Self {
+        self.silence = silence;
+        self
     }
 
     /// Prepares the contents, one part after another.
@@ -217,11 +235,46 @@ impl Preparing {
         }
     }
 
+    /// Tries once to prepare a part, as long as the server of the model is not silent for too long.
+    pub(super) async fn attempt_in_time(
+        &self,
+        preparation: &Arc<dyn Prepare>,
+        part: &[Content],
+    ) -> Result<bool, IndexError> {
+        let attempt = self.attempt(preparation, part);
+        let Some(silence) = self.silence.filter(|_| preparation.asks_a_server()) else { return attempt.await };
+        let (mut attempt, begun) = (std::pin::pin!(attempt), Instant::now());
+        loop {
+            // What it has answered meanwhile shows that it works, and is slow.
+            let since = self.waiting.worked_last().map_or(begun, |last| last.max(begun));
+            let left = silence.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                let (url, seconds) = ("the model's server".to_owned(), silence.as_secs_f64());
+                self.progress.failures.fetch_add(1, Ordering::Relaxed);
+                return Err(InferenceError::TimedOut { url, seconds, transient: false }.into());
+            }
+            if let Ok(done) = tokio::time::timeout(left, &mut attempt).await {
+                return done;
+            }
+        }
+    }
+
     async fn part(&self, preparation: &Arc<dyn Prepare>, part: &[Content], commit: Option<Commit>) {
+        // Changes do not wait for a server that is known to be away: what waits already is tried again and again.
+        if self.silence.is_some() && preparation.asks_a_server() && self.waiting.is_away(preparation, None) {
+            let known = self.progress.lacking_here().problem;
+            let reason = known.unwrap_or_else(|| "the model's server is away".to_owned());
+            return self.set_aside(preparation, part, commit, &reason);
+        }
         let mut delay = RETRY.0;
         for attempt in 1..=PREPARE_ATTEMPTS {
-            match self.attempt(preparation, part).await {
+            match self.attempt_in_time(preparation, part).await {
                 Ok(_) => break,
+                Err(error) if error.is_silence() => {
+                    self.waiting.is_away(preparation, Some(true));
+                    self.set_aside(preparation, part, commit, &error);
+                    break;
+                }
                 Err(error) if error.is_outage() => {
                     self.apart(preparation, part, commit, &error).await;
                     break;
@@ -270,27 +323,39 @@ impl Preparing {
         self.set_aside(preparation, &waiting, commit, error);
     }
 
-    /// Prepares each content separately, so that a bad one does not block the others. Writes a dead
-    /// letter for each that still fails. Returns those that wait because a server is away.
+    /// Prepares each content separately, so that a bad one does not block the others. Writes a dead letter for each that
+    /// still fails. Returns those that wait because of the server: it is away, or it refuses several contents and takes
+    /// none.
     pub(super) async fn give_up(
         &self,
         preparation: &Arc<dyn Prepare>,
         part: &[Content],
         commit: Option<Commit>,
     ) -> HashSet<ContentHash> {
-        let mut waiting = HashSet::new();
+        let (mut waiting, mut refused) = (HashSet::new(), Vec::new());
         for content in part {
             let alone = std::slice::from_ref(content);
-            if let Err(error) = self.attempt(preparation, alone).await {
+            match self.attempt(preparation, alone).await {
+                Ok(_) => {}
                 // An outage is no fault of the content.
-                if error.is_outage() {
+                Err(error) if error.is_outage() => {
                     self.set_aside(preparation, alone, commit, &error);
                     waiting.insert(content.hash());
-                    continue;
                 }
-                let reason = format!("could not be prepared for indexing: {error}");
-                self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
+                Err(error) => refused.push((content, error)),
             }
+        }
+        let of_the_server = refused.len() >= REFUSED
+            && refused.len() == part.len()
+            && refused.iter().all(|(_, error)| error.is_of_a_server());
+        for (content, error) in refused {
+            if of_the_server {
+                self.set_aside(preparation, std::slice::from_ref(content), commit, &error);
+                waiting.insert(content.hash());
+                continue;
+            }
+            let reason = format!("could not be prepared for indexing: {error}");
+            self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
         }
         waiting
     }

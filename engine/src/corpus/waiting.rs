@@ -2,10 +2,12 @@
 //! and then published without an edit or a restart.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -65,13 +67,21 @@ struct State {
     away: Vec<Weak<dyn Prepare>>,
     /// The longest pause that a server has asked for since the last attempt.
     asked: Option<Duration>,
+    /// When a server has prepared something.
+    worked: Option<Instant>,
 }
 
 impl Waiting {
     /// A server has prepared something.
     pub(super) fn worked(&self, preparation: &Arc<dyn Prepare>) {
         self.is_away(preparation, Some(false));
+        self.state.lock().worked = Some(Instant::now());
         self.worked.notify_one();
+    }
+
+    /// When a server has last prepared something.
+    pub(super) fn worked_last(&self) -> Option<Instant> {
+        self.state.lock().worked
     }
 
     /// A server has failed, and may have asked for a pause.
@@ -84,11 +94,14 @@ impl Waiting {
 
     /// The pause until the next attempt: this one, or what a server has asked for.
     fn pause(&self, pause: Duration) -> Duration {
-        self.state.lock().asked.take().map_or(pause, |asked| asked.max(PAUSES.0))
+        // A server that asks for no pause is not asked more often than one that says nothing.
+        self.state.lock().asked.take().filter(|asked| *asked >= PAUSES.0).unwrap_or(pause)
     }
 
     /// Waits until the next attempt.
     async fn rest(&self, pause: Duration) {
+        // What it has prepared before it failed says nothing.
+        let _ = self.worked.notified().now_or_never();
         let works_again = async {
             tokio::time::sleep(AGAIN).await;
             self.worked.notified().await;
@@ -176,7 +189,7 @@ impl Preparing {
         preparation: &Arc<dyn Prepare>,
         part: &[Content],
         commit: Option<Commit>,
-        error: &IndexError,
+        error: &dyn fmt::Display,
     ) {
         let part = preparation.lacking(part);
         if part.is_empty() {
@@ -244,7 +257,7 @@ impl Preparing {
     }
 
     /// Counts what is missing.
-    fn tell(&self, waiting: &State, error: Option<&IndexError>) {
+    fn tell(&self, waiting: &State, error: Option<&dyn fmt::Display>) {
         let missing = waiting.count();
         self.progress.missing.store(missing, Ordering::Relaxed);
         let mut problem = self.progress.problem.lock();
@@ -285,6 +298,7 @@ impl Preparing {
             self.tell(&state, None);
             if state.count() == 0 {
                 state.is_tried = false;
+                state.away.clear();
                 drop(state);
                 tracing::warn!(corpus = %self.corpus, "no passage is missing any more");
                 return;
@@ -299,23 +313,33 @@ impl Preparing {
         // What another process has prepared meanwhile does not show that the server is back.
         let (mut any, mut is_back, mut failed) = (false, false, Failures::default());
         for part in parts(&contents) {
-            match self.attempt(preparation, part).await {
+            match self.attempt_in_time(preparation, part).await {
                 Ok(was_called) => {
                     is_back |= was_called;
                     any |= self.found(preparation, part);
                 }
                 Err(error) if error.is_outage() => {
                     self.tell(&self.waiting.state.lock(), Some(&error));
+                    // A server that has asked for a pause is not asked for each.
+                    if error.after().is_some() {
+                        self.waiting.is_away(preparation, Some(true));
+                        return any;
+                    }
                     // A content may be what the server fails on, so each is tried alone. Each time, others are the first
                     // ones, in no order of length.
                     let mut part = part.to_vec();
                     part.sort_by_key(Content::hash);
                     for n in 0..part.len() {
                         let alone = std::slice::from_ref(&part[(n + round.wrapping_mul(AWAY)) % part.len()]);
-                        match self.attempt(preparation, alone).await {
+                        match self.attempt_in_time(preparation, alone).await {
                             Ok(was_called) => {
                                 is_back |= was_called;
                                 any |= self.found(preparation, alone);
+                            }
+                            // It may only be slow, but then it has time for one.
+                            Err(error) if error.is_silence() => {
+                                self.waiting.is_away(preparation, Some(true));
+                                return any;
                             }
                             Err(error) if error.is_outage() => failed.add(&error),
                             Err(_) => any |= self.refused(preparation, alone).await,
@@ -352,7 +376,6 @@ impl Preparing {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
     use futures::future::BoxFuture;
 
     use std::sync::atomic::AtomicUsize;
@@ -425,6 +448,54 @@ mod tests {
         InferenceError::Server { url, status, reason, transient: false, outage: true, after }.into()
     }
 
+    /// A preparation whose server refuses everything, or never answers.
+    struct Odd {
+        refuses: bool,
+    }
+
+    impl Prepare for Odd {
+        fn prepare(self: Arc<Self>, _: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+            let (url, reason) = ("http://model".to_owned(), "no quota".to_owned());
+            let (status, transient, outage) = (Some(400), false, false);
+            let refusal = InferenceError::Server { url, status, reason, transient, outage, after: None };
+            match self.refuses {
+                true => async move { Err(refusal.into()) }.boxed(),
+                false => std::future::pending().boxed(),
+            }
+        }
+
+        fn asks_a_server(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_refuses_all_is_at_fault_and_one_that_refuses_some_is_not() {
+        let contents =
+            |count: u32| (0..count).map(|n| content(&n.to_string(), &format!("text {n}"))).collect::<Vec<_>>();
+        for (count, missing) in [(3, 3), (2, 0)] {
+            let (preparing, _) = preparing();
+            let odd: Arc<dyn Prepare> = Arc::new(Odd { refuses: true });
+            let waiting = preparing.give_up(&odd, &contents(count), None).await;
+            assert_eq!((waiting.len() as u64, preparing.progress.lacking_here().missing), (missing, missing));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_holds_back_nothing() {
+        let (preparing, _) = preparing();
+        let preparing = preparing.silent_for(Some(Duration::from_millis(30)));
+        let silent: Arc<dyn Prepare> = Arc::new(Odd { refuses: false });
+        preparing.contents(&silent, vec![content("a", "one")]).await;
+        assert_eq!(preparing.progress.lacking_here().missing, 1);
+        // It is known to be away: nothing is asked.
+        let preparing = preparing.silent_for(Some(Duration::from_secs(3600)));
+        preparing.contents(&silent, vec![content("b", "two")]).await;
+        let lacking = preparing.progress.lacking_here();
+        assert_eq!(lacking.missing, 2);
+        assert!(lacking.problem.unwrap().contains("did not respond within"));
+    }
+
     #[test]
     fn the_pause_is_as_long_as_the_server_asks() {
         let seconds = Duration::from_secs;
@@ -433,7 +504,7 @@ mod tests {
         assert_eq!((waiting.pause(seconds(1)), waiting.pause(seconds(2))), (seconds(70), seconds(2)));
         waiting.failed(&failed(Some(429), Some(seconds(0))));
         waiting.failed(&failed(None, None));
-        assert_eq!(waiting.pause(seconds(30)), PAUSES.0);
+        assert_eq!(waiting.pause(seconds(30)), seconds(30), "no pause is asked for");
         waiting.failed(&failed(Some(503), Some(seconds(86_400))));
         assert_eq!(waiting.pause(seconds(1)), LONGEST);
     }

@@ -152,6 +152,10 @@ pub type Vector = Values<f32>;
 pub trait Embedder: Send + Sync {
     /// Length of every vector.
     fn dimension(&self) -> usize;
+    /// Whether a server computes them, which may not answer for long.
+    fn is_remote(&self) -> bool {
+        false
+    }
     /// One vector per text, in order. The tokenizer truncates texts at the model's maximum length.
     fn embed(
         &self,

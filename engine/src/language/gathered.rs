@@ -5,8 +5,13 @@ use parking_lot::Mutex;
 
 use super::TextStream;
 
-/// A piece is sent when it is this part of what was sent before. A token of a text of 1 kB is.
-const PART: usize = 256;
+/// A piece is sent when it is this part of what was sent before: of a text up to so many bytes, and of a longer one. A
+/// token of a text of 1 kB is.
+const PARTS: [(usize, usize); 3] = [(4 << 10, 256), (32 << 10, 64), (usize::MAX, 16)];
+
+fn part(sent: usize) -> usize {
+    PARTS.iter().find(|(most, _)| sent <= *most).map_or(0, |(_, part)| sent / part)
+}
 
 /// A stream whose pieces get longer with the text.
 pub(super) struct Gathered {
@@ -28,7 +33,7 @@ impl Gathered {
     pub fn send(&self, piece: &str) {
         let mut state = self.state.lock();
         state.waiting.push_str(piece);
-        if state.waiting.len() >= state.sent / PART {
+        if state.waiting.len() >= part(state.sent) {
             self.flush(&mut state);
         }
     }
@@ -65,7 +70,7 @@ mod tests {
         assert_eq!(told.lock().len(), 100);
         (0..300_000).for_each(|_| gathered.send("word "));
         gathered.end();
-        assert!(told.lock().len() < 3000, "{}", told.lock().len());
+        assert!(told.lock().len() < 1000, "{}", told.lock().len());
         assert_eq!(told.lock().concat(), "word ".repeat(300_100));
     }
 }

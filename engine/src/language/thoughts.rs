@@ -5,15 +5,17 @@
 //! their thoughts twice, with a draft between the two tags. Some models think again within a line. A tag that a sentence
 //! names, or within code, is text.
 
+mod code;
 mod scan;
 mod tags;
 #[cfg(test)]
 mod tests;
 mod within;
 
+use self::code::CodeState;
 use self::scan::{Scan, second_closing};
 use self::tags::{LONGEST, Opening, STARTS, TAGS, begins_with, closing, find, is_blank, may_be_closing, opening};
-use self::within::{Found, Search, Stop, is_joined, is_named, stop};
+use self::within::{Found, Search, Stop, begins_thoughts, is_named, stop};
 
 /// What models that mark their thoughts with control tokens put around the text too, in lower case.
 const MARKS: &[&str] = &[
@@ -38,23 +40,28 @@ pub struct Reply {
     pub lacks_opening: bool,
     /// Whether the thoughts have further closing tags.
     pub closes_again: bool,
+    /// Bytes of the text before the first thoughts.
+    before: usize,
 }
 
 /// Separates the thoughts from a whole reply. Thoughts that do not end leave no text.
 pub fn split(reply: &str) -> Reply {
-    let Reply { text, mut thoughts, lacks_opening, closes_again } = split_streamed(reply);
-    let (mut from, mut until) = (0, text.len());
-    while closes_again && let Some((at, length)) = second_closing(&text[from..]) {
-        let rest = text[from + at + length..].trim_start();
+    let mut reply = split_streamed(reply);
+    let (mut from, mut until) = (reply.before, reply.text.len());
+    while reply.closes_again
+        && let Some((at, length)) = second_closing(&reply.text[from..])
+    {
+        let rest = reply.text[from + at + length..].trim_start();
         if rest.is_empty() {
             // The tag follows the text.
             until = from + at;
             break;
         }
-        thoughts.push_str(&text[from..from + at]);
-        from = text.len() - rest.len();
+        reply.thoughts.push_str(&reply.text[from..from + at]);
+        from = reply.text.len() - rest.len();
     }
-    Reply { text: text[from..until].to_owned(), thoughts, lacks_opening, closes_again }
+    reply.text = [&reply.text[..reply.before], &reply.text[from..until]].concat();
+    reply
 }
 
 /// The same as a [`Splitter`] does it, which has sent a draft before it sees that a closing tag follows.
@@ -62,8 +69,9 @@ pub fn split_streamed(reply: &str) -> Reply {
     let mut splitter = Splitter::new(usize::MAX);
     let mut text = splitter.push(reply);
     text.push_str(&splitter.end());
-    let closes_again = splitter.has_thought && second_closing(&text).is_some();
-    Reply { text, thoughts: splitter.thoughts, lacks_opening: splitter.lacks_opening, closes_again }
+    let before = splitter.before.min(text.len());
+    let closes_again = splitter.has_thought && second_closing(&text[before..]).is_some();
+    Reply { text, thoughts: splitter.thoughts, lacks_opening: splitter.lacks_opening, closes_again, before }
 }
 
 /// Separates thoughts from a text that arrives in pieces.
@@ -86,10 +94,14 @@ pub struct Splitter {
     has_thought: bool,
     /// Whether their tags are control tokens.
     is_marked: bool,
-    is_in_fence: bool,
+    /// Where the text is in code.
+    code: CodeState,
     is_at_line_start: bool,
-    /// Number of backticks in the line.
-    ticks: usize,
+    /// Number of tags within lines that nothing closes.
+    unclosed: usize,
+    /// Bytes of text so far, and those of them before the first thoughts.
+    sent: usize,
+    before: usize,
     /// Bytes of `held` from `done` on in which an opening tag is text.
     named: usize,
     /// Where the end of thoughts within a line was looked for.
@@ -129,9 +141,11 @@ impl Splitter {
             lacks_opening: false,
             has_thought: false,
             is_marked: false,
-            is_in_fence: false,
+            code: CodeState::default(),
             is_at_line_start: true,
-            ticks: 0,
+            unclosed: 0,
+            sent: 0,
+            before: 0,
             named: 0,
             search: Search::default(),
             has_ended: false,
@@ -152,17 +166,14 @@ impl Splitter {
     pub fn end(&mut self) -> String {
         let mut out = String::new();
         self.has_ended = true;
-        if self.state == State::Unknown {
-            self.state = State::Text;
-        }
-        if matches!(self.state, State::Text | State::Within(..)) {
+        if matches!(self.state, State::Unknown | State::Text | State::Within(..)) {
             while self.step(&mut out) {}
         }
         let rest = std::mem::take(&mut self.held).split_off(std::mem::take(&mut self.done));
         let rest = if self.is_marked { without_marks(&rest) } else { rest };
         if self.state == State::Text
             && self.has_thought
-            && !self.is_in_fence
+            && !self.code.is_in_block()
             && let Some(at) = last_closing(&rest, rest.len(), &self.tail)
             && closing(&rest[at..]).is_some()
         {
@@ -205,7 +216,11 @@ impl Splitter {
             return true;
         }
         let may_close = self.has_thought && may_be_closing(shown);
-        match opening(shown) {
+        let opened = match unmarked(shown) {
+            Opening::None => opening(shown),
+            unmarked => unmarked,
+        };
+        match opened {
             Opening::Tag(length, close) => {
                 self.done += blank + length;
                 self.state = State::Thought(close);
@@ -225,15 +240,16 @@ impl Splitter {
     }
 
     fn unknown(&mut self) -> bool {
-        if let Some((at, length)) = self.scan.next(&self.held[self.done..]) {
+        if let Some((at, length)) = self.scan.next(&self.held[self.done..], self.has_ended) {
             let closed = &self.held[self.done..];
             self.thoughts.push_str(&closed[..at]);
             self.is_marked |= closed[at..].starts_with("<|");
             self.done += at + length;
-            (self.lacks_opening, self.has_thought, self.state) = (true, true, State::Start);
+            (self.lacks_opening, self.state) = (true, State::Start);
+            self.thoughts_end();
             return true;
         }
-        let is_over = self.rest().len() > self.most_held || self.most_held == 0;
+        let is_over = self.rest().len() > self.most_held || self.most_held == 0 || self.has_ended;
         if is_over {
             self.state = State::Text;
         }
@@ -246,7 +262,8 @@ impl Splitter {
             self.thoughts.push_str(&rest[..at]);
             self.is_marked |= close.starts_with("<|");
             self.done += at + length;
-            (self.has_thought, self.state) = (true, State::Start);
+            self.state = State::Start;
+            self.thoughts_end();
             return true;
         }
         let kept = rest.floor_char_boundary(rest.len().saturating_sub(LONGEST));
@@ -260,7 +277,7 @@ impl Splitter {
         if rest.is_empty() {
             return false;
         }
-        if self.is_at_line_start && !self.is_in_fence {
+        if self.is_at_line_start && !self.code.is_in_block() {
             let shown = rest.trim_start_matches([' ', '\t']);
             match opening(shown) {
                 Opening::Tag(length, close) => {
@@ -273,17 +290,14 @@ impl Splitter {
             }
         }
         if self.is_at_line_start {
-            // A fence is recognised when its line is whole enough.
-            let shown = rest.trim_start_matches([' ', '\t']);
-            if "```".starts_with(shown) || "~~~".starts_with(shown) {
+            if self.code.needs_more(rest) && !self.has_ended {
                 return false;
             }
-            self.is_in_fence ^= shown.starts_with("```") || shown.starts_with("~~~");
+            self.code.begin_line(rest);
         }
-        let mut ticks = self.ticks;
-        let stop = match self.is_in_fence {
+        let stop = match self.code.is_in_block() {
             true => rest.find('\n').map_or(Stop::None, |at| Stop::Line(at + 1)),
-            false => stop(rest, self.named, &mut ticks),
+            false => stop(rest, self.named, self.code.clone()),
         };
         let (end, tag) = match stop {
             Stop::Line(at) => (Some(at), None),
@@ -296,22 +310,21 @@ impl Splitter {
             _ => None,
         };
         // A closing tag behind the text is no part of it.
-        let is_open = self.has_thought && !self.is_in_fence && tag.is_none();
+        let is_open = self.has_thought && !self.code.is_in_block() && tag.is_none();
         let last = if is_open { last_closing(rest, end.unwrap_or(rest.len()), &self.tail) } else { None };
         let cut = last.or(end).into_iter().chain(mark).chain(tag.map(|(at, ..)| at)).min();
         let line = &rest[..cut.unwrap_or(rest.len())];
         self.is_at_line_start = line.ends_with('\n') || self.is_at_line_start && line.is_empty();
-        self.ticks = match line.ends_with('\n') {
-            true => 0,
-            false => self.ticks + line.matches('`').count(),
-        };
+        self.code.read(line);
         keep_tail(&mut self.tail, line);
         self.done += line.len();
         self.named = self.named.saturating_sub(line.len());
+        let before = out.len();
         match self.is_marked {
             true => out.push_str(&without_marks(line)),
             false => out.push_str(line),
         }
+        self.sent += out.len() - before;
         match tag {
             Some((at, length, close)) if at == line.len() && length > 0 => {
                 (self.state, self.search) = (State::Within(length, close), Search::default());
@@ -324,8 +337,11 @@ impl Splitter {
     /// An opening tag within a line.
     fn within(&mut self, length: usize, close: &'static str) -> bool {
         let inner = &self.held[self.done + length..];
-        let is_joined = is_joined(&self.tail);
-        match self.search.next(inner, close, is_joined) {
+        if self.unclosed > MOST_UNCLOSED {
+            (self.state, self.named) = (State::Text, length);
+            return true;
+        }
+        match self.search.next(inner, close) {
             Found::Close(at, closing) => {
                 let after = &inner[at + closing..];
                 if after.is_empty() && !self.has_ended {
@@ -333,29 +349,51 @@ impl Splitter {
                 }
                 if !is_named(&self.tail, &inner[..at], after) {
                     self.thoughts.push_str(&inner[..at]);
-                    (self.has_thought, self.is_marked) = (true, self.is_marked | close.starts_with("<|"));
+                    self.is_marked |= close.starts_with("<|");
                     let blanks = match self.tail.ends_with(char::is_whitespace) {
                         true => after.len() - after.trim_start_matches([' ', '\t']).len(),
                         false => 0,
                     };
                     self.done += length + at + closing + blanks;
                     self.state = State::Text;
+                    self.thoughts_end();
                     return true;
                 }
             }
             Found::More if !self.has_ended => return false,
-            Found::More if is_joined && !matches!(close, "</thought>" | "</thoughts>" | "</reasoning>") => {
+            Found::More if begins_thoughts(&self.tail, close, inner) => {
                 self.thoughts.push_str(inner);
                 (self.done, self.state) = (self.held.len(), State::Text);
                 return false;
             }
-            Found::More | Found::Again => {}
+            Found::More => self.unclosed += 1,
         }
         // The text goes on behind the tag that it names.
         (self.state, self.named) = (State::Text, length);
         true
     }
+
+    fn thoughts_end(&mut self) {
+        if !self.has_thought {
+            (self.has_thought, self.before) = (true, self.sent);
+        }
+    }
 }
+
+/// Thoughts of a model whose server has removed the control tokens, and not the words between them: `analysis`, the
+/// thoughts, `assistantfinal`, the text.
+fn unmarked(text: &str) -> Opening {
+    const FIRST: &str = "analysis";
+    match text.strip_prefix(FIRST).map(|rest| rest.chars().next()) {
+        Some(Some(next)) if next.is_uppercase() => Opening::Tag(FIRST.len(), "assistantfinal"),
+        Some(None) => Opening::Undecided,
+        None if !text.is_empty() && FIRST.starts_with(text) => Opening::Undecided,
+        _ => Opening::None,
+    }
+}
+
+/// After so many tags that nothing closes, further ones are text.
+const MOST_UNCLOSED: usize = 64;
 
 /// Most white space behind a closing tag that waits for more text.
 const MOST_BLANK: usize = 64;

@@ -227,7 +227,10 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
         let number = context.feed_number();
-        let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
+        let mut preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
+        if options.corpora == crate::connector::Mode::Once {
+            preparing = preparing.silent_for(None);
+        }
         let (epochs, parts) = (context.published.clone(), context.parts_of(&planned.name));
         let (log, passages) = passages.map(StoredPassages::wait).unwrap_or_default();
         let passages =

@@ -29,6 +29,10 @@ const MANY_STORED: usize = 1 << 16;
 pub(crate) trait Encode<V>: Send + Sync {
     /// The model's dimension, which determines the type of the stored column.
     fn dimension(&self) -> usize;
+    /// Whether a server computes them.
+    fn is_remote(&self) -> bool {
+        false
+    }
     /// One encoding for each text, in order.
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<V>, InferenceError>>;
 }
@@ -216,6 +220,10 @@ impl<V: Stored> Prepare for Contents<V> {
     fn lacking(&self, contents: &[Content]) -> Vec<Content> {
         let by_content = &self.state.lock().by_content;
         contents.iter().filter(|content| !by_content.has(&content.hash())).cloned().collect()
+    }
+
+    fn asks_a_server(&self) -> bool {
+        self.encoder.is_remote()
     }
 
     fn ask_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {

@@ -83,6 +83,10 @@ impl Encode<Vector> for Encoder {
         self.0.dimension()
     }
 
+    fn is_remote(&self) -> bool {
+        self.0.is_remote()
+    }
+
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
         self.0.embed(texts, Role::Passage, Priority::Corpus)
     }

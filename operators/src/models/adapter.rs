@@ -134,6 +134,10 @@ impl Embedder for Adapted {
         self.inner.dimension()
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
     fn embed(
         &self,
         texts: Vec<String>,

@@ -243,6 +243,10 @@ impl Embedder for OpenAiEmbedder {
         self.0.config.dimension
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
     fn embed(
         &self,
         texts: Vec<String>,

@@ -1,72 +1,100 @@
 //! Finds closing tags without an opening one.
 
-use super::tags::{Match, STARTS, TAGS, matched};
+use super::code::CodeState;
+use super::tags::{Match, QUOTES, STARTS, TAGS, matched};
 
-/// Finds the closing tags outside code that no opening one precedes. A text that grows is read once.
+/// Finds the closing tags outside code that no opening one precedes, and that no sentence names. A text that grows is read
+/// once.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// What is read.
     at: usize,
-    /// The start of the line.
-    line: usize,
-    /// Number of backticks in the line.
-    ticks: usize,
-    is_in_fence: bool,
+    /// Where the text is in code. The start of a line is read with the line before it.
+    code: CodeState,
+    has_begun: bool,
     /// The kinds of tags that were opened.
     opened: [bool; TAGS.len()],
 }
 
 impl Scan {
-    /// The next closing tag: its start and its length.
-    pub fn next(&mut self, text: &str) -> Option<(usize, usize)> {
+    /// The next closing tag: its start and its length. `has_ended`: no more text follows.
+    pub fn next(&mut self, text: &str, has_ended: bool) -> Option<(usize, usize)> {
         const MARKS: [char; 5] = ['`', '\n', STARTS[0], STARTS[1], STARTS[2]];
+        if !self.has_begun {
+            if self.code.needs_more(text) && !has_ended {
+                return None;
+            }
+            (self.has_begun, _) = (true, self.code.begin_line(text));
+        }
         while let Some(found) = text[self.at..].find(MARKS) {
             let at = self.at + found;
             let rest = &text[at..];
-            self.at = at + rest.chars().next().map_or(1, char::len_utf8);
-            if rest.starts_with('`') {
-                self.ticks += 1;
-                continue;
-            }
+            let behind = at + rest.chars().next().map_or(1, char::len_utf8);
             if rest.starts_with('\n') {
-                self.is_in_fence ^= is_fence(&text[self.line..at]);
-                (self.line, self.ticks) = (self.at, 0);
+                if self.code.needs_more(&text[behind..]) && !has_ended {
+                    self.read(text, at);
+                    return None;
+                }
+                self.code.begin_line(&text[behind..]);
+                self.at = behind;
                 continue;
             }
+            self.read(text, at);
+            if rest.starts_with('`') {
+                self.read(text, behind);
+                continue;
+            }
+            let is_in_code = self.code.is_in_code();
             let mut is_begun = false;
+            let mut closed = None;
             for (kind, (open, close)) in TAGS.iter().enumerate() {
                 let (opens, closes) = (matched(rest, open), matched(rest, close));
                 self.opened[kind] |= opens.whole().is_some();
-                let is_in_code = self.is_in_fence || self.ticks % 2 == 1;
                 if let Match::Whole(length) = closes
                     && !self.opened[kind]
                     && !is_in_code
                 {
-                    self.at = at + length;
-                    return Some((at, length));
+                    closed = Some(length);
                 }
                 is_begun |= [opens, closes].contains(&Match::Begun);
             }
-            if is_begun {
+            if let Some(length) = closed {
+                let after = &text[at + length..];
+                if after.is_empty() && !has_ended {
+                    return None;
+                }
+                if !is_named_closing(&text[..at], after) {
+                    self.at = at + length;
+                    return Some((at, length));
+                }
+            } else if is_begun && !has_ended {
                 // The rest of the tag may follow.
-                self.at = at;
                 return None;
             }
+            self.read(text, behind);
         }
-        self.at = text.len();
+        self.read(text, text.len());
         None
+    }
+
+    /// Reads up to a place.
+    fn read(&mut self, text: &str, to: usize) {
+        self.code.read(&text[self.at..to]);
+        self.at = to;
     }
 }
 
-fn is_fence(line: &str) -> bool {
-    ["```", "~~~"].iter().any(|fence| line.trim_start().starts_with(fence))
+/// Whether a sentence names a closing tag: between quotes, or as a word before a sign.
+fn is_named_closing(before: &str, after: &str) -> bool {
+    const SIGNS: [char; 16] = [',', '.', ';', ':', '!', '?', ')', '"', '”', '’', '»', '。', '，', '、', '؟', '،'];
+    before.ends_with(QUOTES) || before.ends_with([' ', '\t']) && after.starts_with(SIGNS)
 }
 
 /// A closing tag that ends a draft: the first one that follows the draft at once or ends a line. Any other is part of a
 /// sentence.
 pub(super) fn second_closing(text: &str) -> Option<(usize, usize)> {
     let mut scan = Scan::default();
-    std::iter::from_fn(|| scan.next(text)).find(|(at, length)| {
+    std::iter::from_fn(|| scan.next(text, true)).find(|(at, length)| {
         let (before, after) = (&text[..*at], &text[at + length..]);
         // A letter that follows at once begins another text.
         let is_apart = before.ends_with(char::is_whitespace)

@@ -10,6 +10,8 @@ pub(super) const TAGS: &[(&str, &str)] = &[
     ("<thoughts>", "</thoughts>"),
     ("<reasoning>", "</reasoning>"),
     ("<seed:think>", "</seed:think>"),
+    ("<redacted_thinking>", "</redacted_thinking>"),
+    ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|start_thinking|>", "<|end_thinking|>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
@@ -17,11 +19,14 @@ pub(super) const TAGS: &[(&str, &str)] = &[
     ("◁think▷", "◁/think▷"),
 ];
 
-/// Most blanks before the last character of a tag, as in `</think >`.
+/// Most blanks at a place within a tag, as in `</think >` and `</ think>`.
 const BLANKS: usize = 8;
 
+/// What stands before a tag that a text names.
+pub(super) const QUOTES: [char; 12] = ['"', '\'', '`', '“', '”', '«', '»', '‘', '’', '「', '(', '/'];
+
 /// Longest tag, in bytes.
-pub(super) const LONGEST: usize = 32 + BLANKS;
+pub(super) const LONGEST: usize = 48 + 3 * BLANKS;
 
 /// What a text begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +49,16 @@ impl Match {
     }
 }
 
-/// Compares the start of a text with a tag, ignoring the case of ASCII letters, and blanks before the last character.
+/// Compares the start of a text with a tag, ignoring the case of ASCII letters, and blanks behind `<` and `/` and before the
+/// last character.
 pub(super) fn matched(text: &str, tag: &str) -> Match {
     let (text, last) = (text.as_bytes(), tag.len() - 1);
+    let may_have_blanks = tag.starts_with('<') && !tag.contains('|');
     let mut at = 0;
     for (n, wanted) in tag.bytes().enumerate() {
-        if n == last && matches!(wanted, b'>' | b']') && tag.as_bytes()[last - 1] != b'|' {
-            let blanks = text[at..].iter().take(BLANKS).take_while(|byte| matches!(byte, b' ' | b'\t'));
-            at += blanks.count();
+        if may_have_blanks && (n == 1 || n == 2 && tag.as_bytes()[1] == b'/' || n == last) {
+            let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+            at += text[at..].iter().take(BLANKS).take_while(is_blank).count();
         }
         match text.get(at) {
             None => return Match::Begun,

@@ -1,13 +1,32 @@
 //! Thoughts within a line of text. A tag there may also be what the text is about.
 
-use super::tags::{Match, Opening, STARTS, TAGS, matched, opening};
+use super::code::CodeState;
+use super::tags::{Match, Opening, QUOTES, STARTS, TAGS, matched, opening};
 
-/// Most characters of what stands between two tags that a sentence names: the word for *and*, or an example.
-const NAMED: usize = 24;
-/// Most words of it.
+/// Most words between two tags that a sentence names: the word for *and*, or an example.
 const WORDS: usize = 3;
-/// Most characters of it in a script that puts no blanks between words.
-const NAMED_CLOSE: usize = 4;
+
+/// Words between two tags that a sentence names, in scripts that put no blanks between words.
+const AND: &[&str] = &[
+    "和",
+    "与",
+    "與",
+    "及",
+    "或",
+    "跟",
+    "至",
+    "到",
+    "、",
+    "と",
+    "や",
+    "から",
+    "または",
+    "및",
+    "와",
+    "과",
+    "และ",
+    "ถึง",
+];
 
 /// Where a line of a text is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,58 +41,67 @@ pub(super) enum Stop {
     None,
 }
 
-/// Reads the first line of a text up to an opening tag outside code. `ticks`: the number of backticks before it in the
-/// line, which is counted on. `from`: a tag before this place is text.
-pub(super) fn stop(text: &str, from: usize, ticks: &mut usize) -> Stop {
+/// Reads the first line of a text up to an opening tag outside code. `code`: where the text is in code. `from`: a tag before
+/// this place is text. A tag with capitals is the name of a type.
+pub(super) fn stop(text: &str, from: usize, mut code: CodeState) -> Stop {
     const MARKS: [char; 5] = ['`', '\n', STARTS[0], STARTS[1], STARTS[2]];
+    let mut read = 0;
     for (at, mark) in text.match_indices(MARKS) {
-        match mark {
-            "\n" => return Stop::Line(at + 1),
-            "`" => *ticks += 1,
-            _ if *ticks % 2 == 1 || at < from => {}
-            _ => match opening(&text[at..]) {
-                Opening::Tag(length, close) => return Stop::Tag(at, length, close),
-                Opening::Undecided => return Stop::Undecided(at),
-                Opening::None => {}
-            },
+        if mark == "\n" {
+            return Stop::Line(at + 1);
+        }
+        code.read(&text[read..at]);
+        read = at;
+        if mark == "`" || at < from || code.is_in_code() {
+            continue;
+        }
+        match opening(&text[at..]) {
+            Opening::Tag(length, close) => {
+                let tag = &text[at..at + length];
+                if tag.starts_with("<|") || !tag.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                    return Stop::Tag(at, length, close);
+                }
+            }
+            Opening::Undecided => return Stop::Undecided(at),
+            Opening::None => {}
         }
     }
     Stop::None
 }
 
-/// Finds the tag that closes an opening one. A text that grows is read once.
+/// Finds the tag that closes an opening one, with those in it. A text that grows is read once.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     at: usize,
+    /// Number of further tags that are open.
+    depth: usize,
 }
 
 /// The end of a search so far.
 pub(super) enum Found {
     /// The start of the closing tag, and its length.
     Close(usize, usize),
-    /// Another opening tag of its kind comes first.
-    Again,
     /// More text is needed.
     More,
 }
 
 impl Search {
-    /// Goes on in a text that begins behind the opening tag. `may_open`: another opening tag is a part of the thoughts.
-    pub fn next(&mut self, text: &str, close: &str, may_open: bool) -> Found {
+    /// Goes on in a text that begins behind the opening tag.
+    pub fn next(&mut self, text: &str, close: &str) -> Found {
         let open = TAGS.iter().find(|(_, other)| *other == close).map_or("", |(open, _)| open);
         while let Some(found) = text[self.at..].find(STARTS) {
             let at = self.at + found;
             let rest = &text[at..];
             let (closes, opens) = (matched(rest, close), matched(rest, open));
-            if let Match::Whole(length) = closes {
-                return Found::Close(at, length);
-            }
-            if opens.whole().is_some() && !may_open {
-                return Found::Again;
-            }
-            if closes == Match::Begun || opens == Match::Begun {
-                self.at = at;
-                return Found::More;
+            match (closes, opens) {
+                (Match::Whole(length), _) if self.depth == 0 => return Found::Close(at, length),
+                (Match::Whole(_), _) => self.depth -= 1,
+                (_, Match::Whole(_)) => self.depth += 1,
+                (Match::Begun, _) | (_, Match::Begun) => {
+                    self.at = at;
+                    return Found::More;
+                }
+                _ => {}
             }
             self.at = at + rest.chars().next().map_or(1, char::len_utf8);
         }
@@ -82,16 +110,18 @@ impl Search {
     }
 }
 
-/// Whether a tag that follows this text at once begins thoughts, if what it opens does not end.
-pub(super) fn is_joined(before: &str) -> bool {
-    let last = before.chars().next_back();
-    last.is_some_and(|last| last.is_ascii_alphanumeric() || "!?.:;,*)]。！？：；，）".contains(last))
+/// Whether a tag that nothing closes begins thoughts: behind a sentence, and before a word or a line.
+pub(super) fn begins_thoughts(before: &str, close: &str, inner: &str) -> bool {
+    let is_usual = matches!(close, "</think>" | "</thinking>");
+    let is_behind = before
+        .trim_end_matches([' ', '\t'])
+        .ends_with(['.', '!', '?', '…', ')', ']', '】', '。', '！', '？', '؟', '।']);
+    is_usual && is_behind && inner.starts_with(|first: char| first.is_alphanumeric() || first == '\n')
 }
 
 /// Whether tags within a line are named by the text, and enclose no thoughts. `before` is the text that the opening one
 /// follows, `inner` what is between them, and `after` what is known of the text that follows.
 pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
-    const QUOTES: [char; 12] = ['"', '\'', '`', '“', '”', '«', '»', '‘', '’', '「', '(', '/'];
     let (last, next) = (before.chars().next_back(), after.chars().next());
     if last.is_some_and(|last| QUOTES.contains(&last)) {
         return true;
@@ -100,9 +130,21 @@ pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
     if shown.is_empty() {
         return is_apart && !inner.contains('\n') && next.is_none_or(|next| !next.is_alphanumeric());
     }
-    let characters = shown.chars().count();
-    if is_apart {
-        return !inner.contains('\n') && characters <= NAMED && shown.split_whitespace().count() <= WORDS;
+    if !shown.contains(char::is_alphanumeric) {
+        return true;
     }
-    last.is_some_and(|last| last.is_alphabetic() && !last.is_ascii()) && characters <= NAMED_CLOSE
+    if !is_apart {
+        return AND.contains(&shown);
+    }
+    if inner.contains('\n') {
+        // A list that names them begins a line behind the first one only.
+        return inner.starts_with('\n') && !inner.trim_end_matches([' ', '\t']).ends_with('\n');
+    }
+    let (words, is_padded) = (shown.split_whitespace().count(), inner.starts_with(' ') && inner.ends_with(' '));
+    words == 1 && is_one_word(shown) || words <= WORDS && is_padded
+}
+
+/// Whether a text is a word of a script that puts blanks between words.
+fn is_one_word(text: &str) -> bool {
+    text.chars().all(|c| !matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{3000}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'))
 }

@@ -97,9 +97,9 @@ impl Gathered {
         if let Some(error) = choice.get("error").filter(|error| says_something(error)) {
             return Err(reported(error));
         }
-        let message = choice.get("delta").filter(|delta| says_something(delta)).or_else(|| choice.get("message"));
-        if let Some(message) = message {
-            self.message(message);
+        match choice.get("delta").filter(|delta| says_something(delta)) {
+            Some(delta) => self.message(delta),
+            None => choice.get("message").into_iter().for_each(|whole| self.whole_message(whole)),
         }
         // The name of the text in the older API for completions.
         if let Some(text) = choice.get("text") {
@@ -123,6 +123,19 @@ impl Gathered {
         let first = choices.iter().min_by_key(|choice| number(choice))?;
         let wanted = *self.number.get_or_insert(number(first));
         choices.iter().find(|choice| number(choice) == wanted)
+    }
+
+    /// Takes a message that is not a piece. At the end of a stream, it repeats what came in pieces.
+    fn whole_message(&mut self, message: &Value) {
+        let mut whole = Self::default();
+        whole.message(message);
+        self.calls_tools |= whole.calls_tools;
+        for (known, all) in
+            [(&mut self.text, whole.text), (&mut self.thoughts, whole.thoughts), (&mut self.refusal, whole.refusal)]
+        {
+            let rest = all.strip_prefix(known.as_str()).unwrap_or(if known.trim() == all.trim() { "" } else { &all });
+            known.push_str(rest);
+        }
     }
 
     fn message(&mut self, message: &Value) {

@@ -14,6 +14,19 @@ fn fails(reason: &str) -> AnswerError {
     AnswerError::Reported { reason: reason.to_owned(), passing: false }
 }
 
+/// Why it exists: the answer was there twice.
+#[test]
+fn a_whole_message_behind_pieces_repeats_them() {
+    let piece = |text: &str| format!(r#"{{"choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
+    let last = |text: &str| {
+        format!(r#"{{"choices":[{{"delta":{{}},"message":{{"content":"{text}"}},"finish_reason":"stop"}}]}}"#)
+    };
+    for whole in ["At ten.", "At ten", "At"] {
+        let all = gather(&[&piece("At"), &piece(if whole == "At" { "" } else { " ten" }), &last(whole), "[DONE]"]);
+        assert_eq!(all.unwrap().text, whole);
+    }
+}
+
 #[test]
 fn pieces_become_a_text() {
     let first = r#"{"choices":[{"delta":{"role":"assistant","content":null},"finish_reason":null}]}"#;

@@ -1,0 +1,273 @@
+//! `Sqlite`: turns in the rows of a query of an SQLite database, which another program writes.
+//!
+//! ```ron
+//! Sqlite(path: "webui.db", query: "SELECT id, chat, updated_at FROM chat", cursor: "updated_at", map: JqFile("chat.jq"))
+//! ```
+//!
+//! A row is a record: an object by the names of the columns, without those that are null. If a column `record` has a text
+//! and there is no `conversation_id`, that text is the record. Binary values are null.
+//!
+//! `cursor` is a column of the query with whole numbers that increase, such as `rowid`. The source reads the rows with a
+//! larger number than the last one, and looks for further ones every `every_s` seconds; a restart goes on after the last
+//! number. With `map`, rows may be rewritten if `cursor` then increases, as a time of the last change does: several rows
+//! may have one number, and a row is read again when it has changed; messages are known by their ids.
+//!
+//! The database is opened for reading only, and each page of rows is read at once and released before its turns are
+//! answered, so a writer waits for milliseconds at most. A database that is locked, or not there yet, is tried again. A
+//! database that was put in place of another one is read from its beginning.
+//!
+//! ```
+//! # use turnflow_connectors::sqlite::SqliteConfig;
+//! # let ron = r#"
+//! (path: "log.db", query: "SELECT rowid AS n, * FROM turns", cursor: "n")
+//! # "#;
+//! # let config: SqliteConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.every_s, 1.0);
+//! ```
+
+mod rows;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use self::rows::{Database, Fault, Row};
+use crate::jsonl_corpus::directory_of;
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, mapped};
+use crate::remote::{Retry, passing};
+
+/// Fields of `Sqlite`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SqliteConfig {
+    /// Path of the database, relative to the pipeline file.
+    pub path: FilePath,
+    /// The query whose rows are records, a `SELECT` without a semicolon at its end.
+    pub query: String,
+    /// The column of the query with whole numbers that increase.
+    pub cursor: String,
+    /// Whether to look for further rows (true) or to stop after those that exist (false). Default: true.
+    #[serde(default = "follow")]
+    pub follow: bool,
+    /// Seconds between two looks. Default: 1.
+    #[serde(default = "every_s")]
+    pub every_s: f64,
+    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter. Default: 16 MiB.
+    #[serde(default = "max_row_bytes")]
+    pub max_row_bytes: usize,
+    /// What makes messages of rows in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default: rows are
+    /// turn records.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
+    /// With `map`: how messages become turns.
+    #[serde(default)]
+    pub conversations: ConversationsConfig,
+}
+
+fn follow() -> bool {
+    true
+}
+fn every_s() -> f64 {
+    1.0
+}
+fn max_row_bytes() -> usize {
+    16 << 20
+}
+
+/// Entry in the connector table.
+pub const KIND: TurnSourceKind = TurnSourceKind {
+    name: "Sqlite",
+    summary: "turns in the rows of an SQLite database",
+    parse: |tree, sources| Ok(Box::new(from_tree::<SqliteConfig>(tree, sources)?)),
+};
+
+impl SqliteConfig {
+    fn map_fields(&self) -> MapFields<'_> {
+        let Self { map, conversations, .. } = self;
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path) }
+    }
+
+    /// Builds the source. It opens the database when it runs.
+    pub fn source(&self, base: &Path, context: &ComponentContext) -> Sqlite {
+        Sqlite { path: base.join(&self.path.path), config: self.clone(), context: context.clone() }
+    }
+}
+
+impl TurnSourceConfig for SqliteConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        match self.follow {
+            // It may be created later, in a directory that exists.
+            true => check.exists("path", &FilePath::from(directory_of(&self.path.path))),
+            false => check.exists("path", &self.path),
+        }
+        check.range("every_s", self.every_s, 0.01, 3600.0);
+        check.range("max_row_bytes", self.max_row_bytes, 1, 1 << 30);
+        if self.cursor.is_empty() {
+            check.error("wrong-value", "cursor", "`cursor` is empty".to_owned());
+        }
+        // A database that is not there yet cannot say what is wrong.
+        if self.path.path.is_file()
+            && let Err(fault) = Database::open(&self.path.path, &self.query, &self.cursor)
+            && let Some(reason) = fault.of_the_query()
+        {
+            check.error("wrong-value", "query", reason);
+        }
+        self.map_fields().validate(check);
+    }
+
+    fn explain(&self) -> String {
+        let Self { path, cursor, follow, every_s, .. } = self;
+        let map = self.map_fields().explain();
+        format!("path: {:?}, cursor: {cursor:?}, follow: {follow}, every_s: {every_s}{map}", path.written)
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path.path)
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        mapped(&self.map_fields(), context, built(Ok(Box::new(self.source(Path::new(""), context)))))
+    }
+}
+
+/// Reads turns of a database.
+#[derive(Debug)]
+pub struct Sqlite {
+    path: PathBuf,
+    config: SqliteConfig,
+    context: ComponentContext,
+}
+
+/// Where the reader is.
+struct Place {
+    log: String,
+    generation: u64,
+    /// The number of the last row; `None` before the first one.
+    last: Option<i64>,
+    /// The rows with this number, by the hash of their records.
+    known: HashSet<[u8; 32]>,
+}
+
+impl TurnSource for Sqlite {
+    fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let follows = self.config.follow && mode == Mode::Follow;
+        let mode = if follows { Mode::Follow } else { Mode::Once };
+        let mut retry = Retry::new(self.path.display().to_string(), mode, &self.context);
+        let mut place: Option<Place> = None;
+        loop {
+            match self.look(follows, &mut place, &mut retry, &output) {
+                Ok(()) => return Ok(()),
+                Err(Fault::Stopped(stopped)) => return Err(stopped.into()),
+                Err(Fault::Lasting(reason)) => return Err(ConnectorError::Refused { reason }),
+                Err(Fault::Passing(reason)) => {
+                    retry.failed(&passing(reason), output.stop())?;
+                }
+            }
+        }
+    }
+}
+
+impl Sqlite {
+    /// Reads rows as they come. `Ok` if it does not follow.
+    fn look(
+        &self,
+        follows: bool,
+        place: &mut Option<Place>,
+        retry: &mut Retry,
+        output: &TurnOutput,
+    ) -> Result<(), Fault> {
+        let database = Database::open(&self.path, &self.config.query, &self.config.cursor)?;
+        let place =
+            place.get_or_insert_with(|| Place { log: String::new(), generation: 0, last: None, known: HashSet::new() });
+        self.resume(place, &database, output);
+        let mut seen = None;
+        loop {
+            let version = database.version()?;
+            if seen != Some(version) {
+                while self.page(&database, place, output)? {}
+                seen = Some(version);
+            }
+            retry.worked();
+            output.caught_up();
+            if !follows {
+                return Ok(());
+            }
+            if output.stop().wait(Duration::from_secs_f64(self.config.every_s)) {
+                return Err(Stopped.into());
+            }
+            if !database.is_at(&self.path) {
+                return Err(Fault::Passing("the database was replaced".to_owned()));
+            }
+        }
+    }
+
+    /// Finds the place where an earlier process, or the last connection, has stopped.
+    fn resume(&self, place: &mut Place, database: &Database, output: &TurnOutput) {
+        let log = database.log();
+        if place.log.is_empty()
+            && let Some(offset) = output.resume()
+        {
+            (place.log, place.generation) = (offset.log.to_string(), offset.generation);
+            place.last = Some(offset.end.cast_signed());
+        }
+        if place.log == log {
+            return;
+        }
+        let generation = match place.log.is_empty() {
+            true => {
+                output.begins(SourceOffset { log: log.as_str().into(), ..SourceOffset::default() });
+                0
+            }
+            false => {
+                tracing::warn!(
+                    file = %self.path.display(),
+                    "the database was replaced by another one; reading that from its beginning"
+                );
+                place.generation + 1
+            }
+        };
+        *place = Place { log, generation, last: None, known: HashSet::new() };
+    }
+
+    /// Sends the next rows. Returns whether there may be more.
+    fn page(&self, database: &Database, place: &mut Place, output: &TurnOutput) -> Result<bool, Fault> {
+        // Rows with a number that was read may have changed since.
+        let again = output.is_mapped();
+        let rows = database.page(place.last, again, self.config.max_row_bytes)?;
+        let mut any_new = false;
+        for Row { number, record } in &rows {
+            if place.last != Some(*number) {
+                place.known.clear();
+            }
+            place.last = Some(*number);
+            let position = format!("{}: {number}", self.path.display());
+            match record {
+                Ok(record) => {
+                    if again && !place.known.insert(*blake3::hash(record).as_bytes()) {
+                        continue;
+                    }
+                    let end = number.cast_unsigned();
+                    let (log, generation) = (place.log.as_str().into(), place.generation);
+                    let offset = SourceOffset { log, generation, end, line: end, ..SourceOffset::default() };
+                    output.line(record, &position, Some(offset))?;
+                }
+                Err((reason, beginning)) => {
+                    let key = blake3::hash(&[reason.as_bytes(), beginning].concat());
+                    if again && !place.known.insert(*key.as_bytes()) {
+                        continue;
+                    }
+                    output.dead_beginning(&position, reason, beginning);
+                }
+            }
+            any_new = true;
+        }
+        Ok(any_new)
+    }
+}
