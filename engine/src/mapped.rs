@@ -72,21 +72,6 @@ impl Deref for MappedBytes {
     }
 }
 
-impl MappedBytes {
-    /// A part of a map whose bytes do not change.
-    ///
-    /// # Panics
-    ///
-    /// The part is not in the map, or is at 4 GB or further.
-    pub(crate) fn of(map: &Arc<Mmap>, part: &[u8]) -> Self {
-        let start = (part.as_ptr() as usize).checked_sub(map.as_ptr() as usize);
-        let start = start.and_then(|start| u32::try_from(start).ok()).expect("the part is in the map");
-        let length = u32::try_from(part.len()).expect("the part is in the map");
-        assert!(start as usize + part.len() <= map.len(), "the part is in the map");
-        Self { map: map.clone(), start, length }
-    }
-}
-
 /// A file that others have written whole, mapped into memory. Clones share the map.
 #[derive(Clone, Debug)]
 pub struct MappedFile(Arc<Mmap>);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value as Json};
 
 /// Maximum nesting depth of a field. Anything deeper is left out.
@@ -277,10 +278,44 @@ impl Metadata {
         Self::from(fields)
     }
 
+    /// The fields of this text, which is what they are as JSON; `None` if it is not. Unlike other readers of JSON, this one
+    /// reads each number exactly.
+    pub fn of_stored(text: &str) -> Option<Self> {
+        if text == "{}" {
+            return Some(Self::default());
+        }
+        match stored(serde_json::from_str(text).ok()?)? {
+            FieldValue::Object(fields) => Some(Self::from(Arc::unwrap_or_clone(fields))),
+            _ => None,
+        }
+    }
+
     /// The fields as a JSON object.
     pub fn to_json(&self) -> Map<String, Json> {
         self.fields().map(|(name, value)| (name.to_string(), value.to_json())).collect()
     }
+}
+
+/// The value of a JSON text.
+fn stored(text: &RawValue) -> Option<FieldValue> {
+    let text = text.get();
+    Some(match text.as_bytes().first()? {
+        b'{' => {
+            let fields: BTreeMap<Arc<str>, &RawValue> = serde_json::from_str(text).ok()?;
+            let fields = fields.into_iter().map(|(name, value)| Some((name, stored(value)?)));
+            FieldValue::Object(Arc::new(fields.collect::<Option<_>>()?))
+        }
+        b'[' => {
+            let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+            FieldValue::List(values.into_iter().map(stored).collect::<Option<_>>()?)
+        }
+        b'"' => FieldValue::Text(serde_json::from_str(text).ok()?),
+        b't' | b'f' => FieldValue::Bool(text.parse().ok()?),
+        _ => {
+            let whole = text.parse().map(Numeric::Int).or_else(|_| text.parse().map(Numeric::whole));
+            FieldValue::Number(whole.ok().or_else(|| Numeric::new(text.parse().ok()?))?)
+        }
+    })
 }
 
 impl From<BTreeMap<Arc<str>, FieldValue>> for Metadata {

@@ -17,7 +17,7 @@ pub use self::resolve::models_file::ModelsFile;
 pub use self::without::Without;
 use crate::component::{
     Alias, Aliases, BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort,
-    ModelConfig, Models, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
+    ModelConfig, Models, OpenPassages, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
 };
 use crate::record::PortType;
 use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
@@ -87,6 +87,8 @@ pub struct PlannedCorpus {
     pub tokenizer: Option<String>,
     /// Other names by which a turn's `collection` may name it.
     pub aliases: Vec<Alias>,
+    /// What keeps its published passages.
+    pub passages: Option<OpenPassages>,
     /// What it declares about the metadata of its documents.
     pub schema: Arc<crate::schema::Schema>,
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::append;
 use crate::component::{Aliases, CorpusSnapshot, IndexError, Snapshot};
-use crate::state::{PASSAGE_LOG, passage_log_of};
+use crate::state::{PASSAGES, passages_of};
 
 /// The published epochs that are still read.
 pub struct Epochs {
@@ -103,24 +103,30 @@ impl Epochs {
         self.state.lock().versions.get(corpus)?.get(key).copied()
     }
 
-    /// The versions of the logs of passages of all processes of a cluster as of the last epoch, this one's first. `None` if
+    /// The versions of the stored passages of all processes of a cluster as of the last epoch, this one's first. `None` if
     /// one is not known, or if the epoch is that of another number of processes.
-    pub fn logs(&self, corpus: &str, processes: usize) -> Option<Vec<u64>> {
+    pub fn stored(&self, corpus: &str, processes: usize) -> Option<Vec<u64>> {
         let state = self.state.lock();
         let versions = state.versions.get(corpus)?;
-        let logs = versions.keys().filter(|key| key.starts_with(PASSAGE_LOG)).count();
-        let names = std::iter::once(PASSAGE_LOG.to_owned()).chain((1..processes).map(passage_log_of));
+        let known = versions.keys().filter(|key| key.starts_with(PASSAGES)).count();
+        let names = std::iter::once(PASSAGES.to_owned()).chain((1..processes).map(passages_of));
         let all: Option<Vec<u64>> = names.map(|name| versions.get(&name).copied()).collect();
-        all.filter(|all| all.len() == logs)
+        all.filter(|all| all.len() == known)
     }
 
-    /// Records the version of another process's log of passages, which it has written anew, if the current epoch has this
+    /// Records the version of another process's stored passages, which it has written anew, if the current epoch has this
     /// version of the corpus's parts. Returns whether it has.
     ///
     /// # Errors
     ///
     /// `epoch.json` cannot be written.
-    pub(crate) fn note_log(&self, corpus: &Arc<str>, process: usize, part: u64, log: u64) -> Result<bool, IndexError> {
+    pub(crate) fn note_stored(
+        &self,
+        corpus: &Arc<str>,
+        process: usize,
+        part: u64,
+        stored: u64,
+    ) -> Result<bool, IndexError> {
         let _one = self.changing.lock();
         let (epoch, mut versions) = {
             let state = self.state.lock();
@@ -130,7 +136,7 @@ impl Epochs {
             }
             (state.current.epoch, state.versions.clone())
         };
-        versions.entry(corpus.clone()).or_default().insert(passage_log_of(process), log);
+        versions.entry(corpus.clone()).or_default().insert(passages_of(process), stored);
         if let Some(directory) = &self.directory {
             write_epoch(directory, epoch, versions.clone())?;
         }

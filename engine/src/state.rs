@@ -13,13 +13,13 @@ use crate::append::sync_directory;
 /// The version of the directory's layout.
 const FORMAT: &str = "turnflow state 1\n";
 
-/// The file with the published passages of a corpus, beside the directories of its indexes; also its name among their
+/// The table with the published passages of a corpus, beside the directories of its indexes; also its name among their
 /// versions.
-pub const PASSAGE_LOG: &str = "passages.log";
+pub const PASSAGES: &str = "passages.lance";
 
-/// The name in `epoch.json` of the log of passages of another process of a cluster.
-pub fn passage_log_of(process: usize) -> String {
-    format!("{PASSAGE_LOG}@{process}")
+/// The name in `epoch.json` of the passages of another process of a cluster.
+pub fn passages_of(process: usize) -> String {
+    format!("{PASSAGES}@{process}")
 }
 
 /// Why a state directory cannot be used.

@@ -31,6 +31,7 @@ pub static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     corpus_sources: turnflow_connectors::CORPUS_SOURCES.to_vec(),
     turn_sources: turnflow_connectors::TURN_SOURCES.to_vec(),
     sinks: turnflow_connectors::SINKS.to_vec(),
+    passages: None,
     reference: String::new(),
 });
 

@@ -147,6 +147,7 @@ fn catalog() -> Catalog {
             parse: |tree, sources| Ok(Box::new(from_tree::<Nobody>(tree, sources)?)),
         }],
         sinks: vec![],
+        passages: None,
         reference: String::new(),
     }
 }

@@ -38,6 +38,7 @@ pub mod models;
 pub mod multi_vector;
 pub mod nli;
 mod parts;
+mod passage_table;
 mod passages;
 mod products;
 pub mod prompt;
@@ -65,7 +66,7 @@ pub mod tree_rerank;
 pub mod user_turns;
 mod words;
 
-use turnflow_engine::component::{ChunkerKind, ModelKind, OperatorKind};
+use turnflow_engine::component::{ChunkerKind, ModelKind, OpenPassages, OperatorKind};
 
 /// Every operator.
 pub static OPERATORS: &[OperatorKind] = &[
@@ -115,6 +116,9 @@ pub static MODELS: &[ModelKind] = &[
     models::open_ai::KIND,
     models::open_ai_embedder::KIND,
 ];
+
+/// What keeps the published passages of a corpus.
+pub const PASSAGES: OpenPassages = passage_table::open;
 
 /// Every chunker.
 pub static CHUNKERS: &[ChunkerKind] =

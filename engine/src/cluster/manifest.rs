@@ -52,8 +52,8 @@ enum Note {
     Begin(Beginning),
     /// A process does not need an epoch any more.
     Released { process: usize, epoch: u64 },
-    /// A process has written its log of passages anew, with those that all of these versions of its part have.
-    Renewed { process: usize, corpus: Arc<str>, versions: Vec<u64>, log: u64 },
+    /// A process has written its stored passages anew, and has in them what all of these versions of its part have.
+    Renewed { process: usize, corpus: Arc<str>, versions: Vec<u64>, stored: u64 },
     /// A process has prepared contents of a corpus after their commit: its part has more than in the last epoch.
     Found { corpus: Arc<str> },
 }
@@ -77,16 +77,16 @@ pub(crate) struct Manifests {
     held: Mutex<HashMap<(usize, u64), SnapshotGuard>>,
     /// What this process publishes.
     epochs: Arc<Epochs>,
-    /// The last log that each process has written anew of a corpus, until it is noted.
-    renewed: Mutex<HashMap<(Arc<str>, usize), RenewedLog>>,
+    /// What each process has written anew last of a corpus, until it is noted.
+    renewed: Mutex<HashMap<(Arc<str>, usize), RenewedPassages>>,
 }
 
-/// A log of passages that a process has written anew.
-struct RenewedLog {
-    /// The versions of its part that have what the log contains.
+/// Stored passages that a process has written anew.
+struct RenewedPassages {
+    /// The versions of its part that have these passages.
     parts: Vec<u64>,
-    /// The version of the log.
-    log: u64,
+    /// The version on disk.
+    stored: u64,
 }
 
 impl Manifests {
@@ -142,35 +142,35 @@ impl Manifests {
         Ok(())
     }
 
-    /// Notes the logs that other processes have written anew, if the current epoch has these parts. A restart serves what they
+    /// Notes what other processes have written anew, if the current epoch has these parts. A restart serves what they
     /// contain.
-    pub async fn note_logs(self: &Arc<Self>) {
+    pub async fn note_stored(self: &Arc<Self>) {
         let this = self.clone();
-        let _ = tokio::task::spawn_blocking(move || this.note_logs_now()).await;
+        let _ = tokio::task::spawn_blocking(move || this.note_stored_now()).await;
     }
 
-    fn note_logs_now(&self) {
+    fn note_stored_now(&self) {
         let current = self.epochs.current();
         let current = |corpus: &str| Some(current.corpora.get(corpus)?.others.as_ref()?.version());
         let due: Vec<_> = {
             let renewed = self.renewed.lock();
-            let is_due = |of: &(Arc<str>, usize), renewed: &RenewedLog| {
+            let is_due = |of: &(Arc<str>, usize), renewed: &RenewedPassages| {
                 let part = current(&of.0).filter(|part| renewed.parts.contains(part))?;
-                Some((of.clone(), part, renewed.log))
+                Some((of.clone(), part, renewed.stored))
             };
             renewed.iter().filter_map(|(of, renewed)| is_due(of, renewed)).collect()
         };
         let mut noted = Vec::new();
-        for ((corpus, process), part, log) in due {
-            match self.epochs.note_log(&corpus, process, part, log) {
-                Ok(is_noted) => noted.extend(is_noted.then_some((corpus, process, log))),
+        for ((corpus, process), part, stored) in due {
+            match self.epochs.note_stored(&corpus, process, part, stored) {
+                Ok(is_noted) => noted.extend(is_noted.then_some((corpus, process, stored))),
                 Err(error) => {
-                    tracing::warn!(%error, %corpus, process, "cannot record the log of passages of a process")
+                    tracing::warn!(%error, %corpus, process, "cannot record the stored of passages of a process")
                 }
             }
         }
-        self.renewed.lock().retain(|(corpus, process), RenewedLog { parts, log }| {
-            let is_noted = noted.iter().any(|(of, by, known)| of == corpus && by == process && known == log);
+        self.renewed.lock().retain(|(corpus, process), RenewedPassages { parts, stored }| {
+            let is_noted = noted.iter().any(|(of, by, known)| of == corpus && by == process && known == stored);
             // It may have been noted for an epoch that is followed by another one with the same part.
             let newest = parts.iter().max();
             newest > current(corpus).as_ref() || (!is_noted && newest == current(corpus).as_ref())
@@ -206,10 +206,10 @@ impl Manifests {
                 // A large part takes a while to drop.
                 drop(tokio::task::spawn_blocking(move || drop(released)));
             }
-            Note::Renewed { process, corpus, versions, log } => {
-                self.renewed.lock().insert((corpus, process), RenewedLog { parts: versions, log });
+            Note::Renewed { process, corpus, versions, stored } => {
+                self.renewed.lock().insert((corpus, process), RenewedPassages { parts: versions, stored });
                 let this = self.clone();
-                drop(tokio::task::spawn_blocking(move || this.note_logs_now()));
+                drop(tokio::task::spawn_blocking(move || this.note_stored_now()));
             }
             Note::Found { corpus } => self.parts.publish_again(&corpus),
             Note::Published(_) | Note::Begin(_) => return Err("process 0 publishes the epochs".to_owned()),
@@ -218,10 +218,10 @@ impl Manifests {
     }
 }
 
-/// Tells the first process that this process has written its log of passages anew, with those that all of these versions of
+/// Tells the first process that this process has written its stored of passages anew, with those that all of these versions of
 /// its part have.
-pub(super) fn tell_renewed(peers: &Peers, corpus: &Arc<str>, versions: Vec<u64>, log: u64) {
-    let note = Note::Renewed { process: peers.shape.process, corpus: corpus.clone(), versions, log };
+pub(super) fn tell_renewed(peers: &Peers, corpus: &Arc<str>, versions: Vec<u64>, stored: u64) {
+    let note = Note::Renewed { process: peers.shape.process, corpus: corpus.clone(), versions, stored };
     if let Ok(note) = encode(&note) {
         peers.tell_first(Topic::Epochs, note);
     }

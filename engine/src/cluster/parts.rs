@@ -53,8 +53,8 @@ pub(super) enum Request {
     /// Switch to what a reload has opened: to its feed, with all changes before this commit, and to its indexes. Keep
     /// the result under this version.
     Switch { corpus: Arc<str>, commits: Option<u64>, version: u64 },
-    /// Serve the stored passages, which must be those of this version of the log, and keep the result under this version.
-    Restore { corpus: Arc<str>, log: u64, version: u64 },
+    /// Serve the stored passages, which must be those of this version on disk, and keep the result under this version.
+    Restore { corpus: Arc<str>, stored: u64, version: u64 },
     /// Ask an index of a version.
     Index { corpus: Arc<str>, version: u64, index: String, restriction: Restriction, question: Bytes },
     /// Drop a version.
@@ -72,8 +72,8 @@ pub(crate) struct Prepared {
     pub chunks: usize,
     /// Whether it differs from the part that was prepared before.
     pub changed: bool,
-    /// The version of the log that has its passages.
-    pub log: Option<u64>,
+    /// The version on disk that has its passages.
+    pub stored: Option<u64>,
     /// What its indexes lack.
     pub lacking: Lacking,
 }
@@ -115,18 +115,19 @@ impl Lead {
         self.ask_all(version, &Request::Prepare { corpus, commits, version })
     }
 
-    /// Has the stored passages served, which must be those of these versions of the logs, in the order of the processes.
+    /// Has the stored passages served, which must be those of these versions on disk, in the order of the processes.
     ///
     /// # Errors
     ///
     /// A process has no stored passages, or others.
     pub fn restore(
         &self,
-        logs: &[u64],
+        stored: &[u64],
     ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
         let version = self.peers.next_version();
-        let requests =
-            logs.iter().map(|log| encode(&Request::Restore { corpus: self.corpus.clone(), log: *log, version }));
+        let requests = stored
+            .iter()
+            .map(|stored| encode(&Request::Restore { corpus: self.corpus.clone(), stored: *stored, version }));
         self.ask(version, requests.collect())
     }
 
@@ -165,11 +166,11 @@ impl Lead {
     ) -> impl Future<Output = Result<(OtherShards, bool), IndexError>> + Send + use<> {
         let (peers, corpus, own) = (self.peers.clone(), self.corpus.clone(), Some(self.manifests.parts().clone()));
         async move {
-            let (documents, chunks, kept, logs, lacking) = (0, 0, Mutex::default(), Vec::new(), Lacking::default());
-            let mut others = OtherShards { peers, corpus, version, own, documents, chunks, lacking, kept, logs };
+            let (documents, chunks, kept, stored, lacking) = (0, 0, Mutex::default(), Vec::new(), Lacking::default());
+            let mut others = OtherShards { peers, corpus, version, own, documents, chunks, lacking, kept, stored };
             let mut any_changed = false;
             for prepared in others.peers.ask_each(Topic::Parts, requests).await.map_err(failed)? {
-                let Prepared { documents, chunks, changed, log, lacking } = decode(&prepared).map_err(failed)?;
+                let Prepared { documents, chunks, changed, stored, lacking } = decode(&prepared).map_err(failed)?;
                 others.documents += documents;
                 others.chunks += chunks;
                 others.lacking.missing += lacking.missing;
@@ -177,7 +178,7 @@ impl Lead {
                     *others.lacking.indexes.entry(index).or_default() += missing;
                 }
                 others.lacking.problem = others.lacking.problem.take().or(lacking.problem);
-                others.logs.push(log);
+                others.stored.push(stored);
                 any_changed |= changed;
             }
             Ok((others, any_changed))
@@ -207,8 +208,8 @@ pub(crate) struct OtherShards {
     pub lacking: Lacking,
     /// What operators keep with them, by index and key.
     kept: Mutex<Kept>,
-    /// The versions of their logs of passages.
-    logs: Vec<Option<u64>>,
+    /// The versions of their passages on disk.
+    stored: Vec<Option<u64>>,
 }
 
 impl OtherShards {
@@ -216,12 +217,12 @@ impl OtherShards {
     pub(super) fn following(peers: Arc<Peers>, corpus: Arc<str>, part: Part) -> Self {
         let Part { version, documents, chunks, missing } = part;
         let (own, lacking) = (None, Lacking { indexes: missing, ..Lacking::default() });
-        Self { peers, corpus, version, own, documents, chunks, lacking, kept: Mutex::default(), logs: Vec::new() }
+        Self { peers, corpus, version, own, documents, chunks, lacking, kept: Mutex::default(), stored: Vec::new() }
     }
 
-    /// The versions of the logs of passages that have these parts, in the order of the processes.
-    pub fn logs(&self) -> &[Option<u64>] {
-        &self.logs
+    /// The versions on disk that have these parts, in the order of the processes.
+    pub fn stored(&self) -> &[Option<u64>] {
+        &self.stored
     }
 
     /// The version.

@@ -17,7 +17,7 @@ use crate::component::{ComponentError, CorpusSnapshot, Elsewhere, IndexDefinitio
 use crate::compute::apart_within;
 use crate::corpus::{AddedIndex, Again, CorpusIndexes, Preparations, Restore, RestoredPart};
 use crate::publish::Lacking;
-use crate::state::PASSAGE_LOG;
+use crate::state::PASSAGES;
 use crate::wake::WakeSlot;
 
 /// A request to prepare a part.
@@ -186,10 +186,10 @@ impl ServedParts {
         }
     }
 
-    /// Tells the first process that the log has been written anew, with the passages that all of these versions have.
-    pub fn renewed(&self, corpus: &Arc<str>, versions: &[u64], log: u64) {
+    /// Tells the first process that the passages that all of these versions have are stored anew.
+    pub fn renewed(&self, corpus: &Arc<str>, versions: &[u64], stored: u64) {
         if let Some(peers) = self.peers.get().and_then(Weak::upgrade) {
-            manifest::tell_renewed(&peers, corpus, versions.to_vec(), log);
+            manifest::tell_renewed(&peers, corpus, versions.to_vec(), stored);
         }
     }
 
@@ -313,9 +313,9 @@ impl ServedParts {
         targets.prepare(commits, None).await?;
         let (published, told) = oneshot::channel();
         let view = indexes.switch(feed, filled, told, Some(version)).await.map_err(|error| error.to_string())?;
-        let log = view.versions.get(PASSAGE_LOG).copied();
+        let stored = view.versions.get(PASSAGES).copied();
         let lacking = Lacking { indexes: view.missing.clone(), ..indexes.progress().lacking_here() };
-        let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true, log, lacking };
+        let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true, stored, lacking };
         let mut switched = self.switched.lock();
         if switched.1 != undone {
             return Err("the reload is undone".to_owned());
@@ -336,11 +336,11 @@ impl ServedParts {
                 drop_elsewhere(stored);
                 encode(&targets.prepare(commits, Some(version)).await?)
             }
-            Request::Restore { corpus, log, version } => {
-                let stored = self.corpora.lock().get_mut(&corpus).and_then(|served| served.stored.take());
-                let restore = stored.ok_or("it has no stored passages")?;
+            Request::Restore { corpus, stored, version } => {
+                let restore = self.corpora.lock().get_mut(&corpus).and_then(|served| served.stored.take());
+                let restore = restore.ok_or("it has no stored passages")?;
                 let (reply, restored) = oneshot::channel();
-                restore(Some(RestoredPart { version, log, reply }));
+                restore(Some(RestoredPart { version, stored, reply }));
                 encode(&restored.await.unwrap_or_else(|_| Err("it is ending".to_owned()))?)
             }
             Request::Switch { corpus, commits, version } => encode(&self.switch(&corpus, commits, version).await?),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{ChunkerConfig, CorpusSourceConfig, ModelConfig, OperatorConfig, SinkConfig, TurnSourceConfig};
+use super::{
+    ChunkerConfig, CorpusSourceConfig, ModelConfig, OpenPassages, OperatorConfig, SinkConfig, TurnSourceConfig,
+};
 use crate::record::PortType;
 use crate::spec::{Sources, SpecError, Tree};
 
@@ -154,6 +156,8 @@ pub struct Catalog {
     pub turn_sources: Vec<TurnSourceKind>,
     /// Sinks of answers.
     pub sinks: Vec<SinkKind>,
+    /// What keeps the published passages of a corpus; without it, each start reads the source first.
+    pub passages: Option<OpenPassages>,
     /// What `turnflow docs` prints: Markdown, with a heading `## Operators` for each table and a
     /// heading `### Name` for each kind.
     pub reference: String,

@@ -19,6 +19,7 @@ mod maintain;
 mod measured;
 mod model;
 mod operator;
+mod passage_store;
 mod passages;
 mod snapshot;
 
@@ -46,6 +47,7 @@ pub use maintain::{DiskUsage, Maintained, MaintenanceLimits};
 pub use measured::{Measured, measured};
 pub use model::{Capability, Model, ModelConfig, ModelUse, Models};
 pub use operator::{Call, Inner, Operator, OperatorConfig, TextEffect, Warnings, call_inner};
+pub use passage_store::{OpenPassages, PassageStore, Upkeep};
 pub use passages::{Paged, Passages, Permitted};
 pub(crate) use snapshot::less;
 pub use snapshot::{CorpusSnapshot, Snapshot};

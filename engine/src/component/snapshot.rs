@@ -8,7 +8,7 @@ use super::{Aliases, CorpusRef, OperatorError, Passages, Permitted};
 use crate::cluster::{OtherParts, OtherShards, Restriction};
 use crate::filter::Filter;
 use crate::record::Turn;
-use crate::state::passage_log_of;
+use crate::state::passages_of;
 
 /// A corpus at an epoch.
 #[derive(Clone, Default)]
@@ -45,8 +45,8 @@ impl CorpusSnapshot {
             .indexes
             .iter()
             .for_each(|(key, missing)| *self.missing.entry(key.clone()).or_default() += missing);
-        let logs = (1..).zip(others.logs());
-        self.versions.extend(logs.filter_map(|(process, log)| Some((passage_log_of(process), (*log)?))));
+        let stored = (1..).zip(others.stored());
+        self.versions.extend(stored.filter_map(|(process, version)| Some((passages_of(process), (*version)?))));
         self.others = Some(Arc::new(others));
     }
 

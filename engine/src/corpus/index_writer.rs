@@ -19,22 +19,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::chunks::{Changes, Chunks, Numbers};
-use super::passage_log::PassageLog;
 use super::prepare::Preparing;
 use super::slot::Slot;
 use super::stored::Stored;
 use super::{CorpusState, Parts, RETRY};
 use crate::cluster::{Prepared, Target};
-use crate::component::{CorpusSnapshot, Index, IndexError, Maintained, MaintenanceLimits, Passages};
+use crate::component::{CorpusSnapshot, Index, IndexError, Maintained, MaintenanceLimits, PassageStore, Passages};
 use crate::document::Chunk;
 use crate::keyed::Keyed;
 use crate::maintenance::MaintenanceError;
 use crate::panics::caught_async;
 use crate::publish::{Epochs, Lacking};
-use crate::state::PASSAGE_LOG;
+use crate::state::PASSAGES;
 use crate::wake::WakeSlot;
 
-/// After it could not be written, the log of passages is not tried again for this long.
+/// After they could not be written, passages are not stored for this long.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Reports a feed's progress.
@@ -104,8 +103,8 @@ pub(super) enum Job {
 pub(crate) struct RestoredPart {
     /// The version.
     pub version: u64,
-    /// The version of the log that has the passages.
-    pub log: u64,
+    /// The version of the store that has the passages.
+    pub stored: u64,
     /// Gets what is restored.
     pub reply: oneshot::Sender<Result<Prepared, String>>,
 }
@@ -117,7 +116,7 @@ pub(crate) type Restore = Box<dyn FnOnce(Option<RestoredPart>) + Send>;
 pub(super) struct Restored {
     pub feed: u64,
     pub passages: Keyed<Arc<Chunk>>,
-    /// The logs that the other processes of a cluster must have.
+    /// The versions that the stores of the other processes of a cluster must have.
     pub others: Vec<u64>,
     pub part: Option<RestoredPart>,
     pub state: Arc<watch::Sender<CorpusState>>,
@@ -159,10 +158,10 @@ pub(super) struct IndexWriter {
     retry: Option<Retry>,
     /// Stored passages of the active feed that are not compared with the source yet.
     stored: Option<Arc<Stored>>,
-    /// What is published, for the next start.
-    log: Option<PassageLog>,
+    /// Keeps what is published, for the next start.
+    keeper: Option<Box<dyn PassageStore>>,
     /// When it could not be written.
-    log_failed: Option<Instant>,
+    keeping_failed: Option<Instant>,
     /// The definitions of the corpus of staged feeds.
     definitions: BTreeMap<u64, Arc<str>>,
     /// The versions under which the first process of a cluster has the passages that are published here.
@@ -194,7 +193,7 @@ impl IndexWriter {
         let feeds = BTreeMap::from([(active, Chunks::default())]);
         let (numbers, passages) = (Numbers::default(), Arc::default());
         let (whole, commits, retry) = (true, BTreeMap::new(), None);
-        let (stored, log, log_failed, definitions) = (None, None, None, BTreeMap::new());
+        let (stored, keeper, keeping_failed, definitions) = (None, None, None, BTreeMap::new());
         Self {
             corpus,
             slots,
@@ -209,17 +208,17 @@ impl IndexWriter {
             preparing,
             retry,
             stored,
-            log,
-            log_failed,
+            keeper,
+            keeping_failed,
             definitions,
             kept_as: Vec::new(),
             told: 0,
         }
     }
 
-    /// The same, with a log of what is published.
-    pub fn logging(mut self, log: Option<PassageLog>) -> Self {
-        self.log = log;
+    /// The same, with what keeps the published passages.
+    pub fn keeping(mut self, keeper: Option<Box<dyn PassageStore>>) -> Self {
+        self.keeper = keeper;
         self
     }
 
@@ -250,7 +249,7 @@ impl IndexWriter {
                 self.whole = true;
                 self.failed(waits, (delay * 2).min(RETRY.1), &IndexError::Panicked(panic));
             }
-            self.renew_log().await;
+            self.maintain_stored().await;
             self.tell_missing();
         }
     }
@@ -378,7 +377,7 @@ impl IndexWriter {
         }
         let current = self.epochs.current();
         let view = current.corpora.get(&self.corpus).cloned().unwrap_or_default();
-        let (documents, chunks, log) = (view.documents, view.chunks, self.log.as_ref().and_then(PassageLog::version));
+        let (documents, chunks, stored) = (view.documents, view.chunks, self.stored_version());
         let view_missing = view.missing.clone();
         if let (Parts::Served(served), Some(version)) = (&self.parts, version) {
             served.keep(&self.corpus, version, view);
@@ -388,7 +387,7 @@ impl IndexWriter {
         }
         let lacking = Lacking { indexes: view_missing, ..self.preparing.progress.lacking_here() };
         self.told = lacking.missing;
-        (Prepared { documents, chunks, changed, log, lacking }, current.epoch)
+        (Prepared { documents, chunks, changed, stored, lacking }, current.epoch)
     }
 
     /// Forgets what waits and is in no feed any more.
@@ -443,7 +442,7 @@ fn view<'a>(
     preparing: &Preparing,
     passages: Arc<Passages>,
     slots: impl Iterator<Item = &'a Slot>,
-    log: Option<&PassageLog>,
+    stored: Option<u64>,
 ) -> CorpusSnapshot {
     let all = chunks;
     let (documents, chunks) = all.counts();
@@ -454,7 +453,7 @@ fn view<'a>(
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));
     }
-    view.versions.extend(log.and_then(PassageLog::version).map(|version| (PASSAGE_LOG.to_owned(), version)));
+    view.versions.extend(stored.map(|version| (PASSAGES.to_owned(), version)));
     view
 }
 

@@ -12,7 +12,6 @@ mod cut;
 mod documents;
 mod index_writer;
 mod pages;
-mod passage_log;
 mod prepare;
 mod publish;
 mod slot;
@@ -42,13 +41,14 @@ use self::documents::documents;
 pub use self::index_writer::AddedIndex;
 use self::index_writer::{IndexWriter, Job, MaintenanceRequest, Restored};
 pub(crate) use self::index_writer::{Restore, RestoredPart};
-pub(crate) use self::passage_log::PassageLog;
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;
 use self::stored::Stored;
 use crate::cluster::{Lead, ServedParts, Shape, Targets};
-use crate::component::{Chunker, CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
+use crate::component::{
+    Chunker, CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, PassageStore, Prepare,
+};
 use crate::connector::CorpusEvent;
 use crate::document::{Chunk, Content};
 use crate::keyed::Keyed;
@@ -113,14 +113,14 @@ pub struct CorpusIndexes {
 }
 
 impl CorpusIndexes {
-    /// Starts the task for newly opened indexes; `feed` is the first feed, and `log` keeps what is published.
+    /// Starts the task for newly opened indexes; `feed` is the first feed, and `passages` keeps what is published.
     pub(crate) fn start(
         preparing: Preparing,
         feed: u64,
         indexes: Vec<(String, Box<dyn Index>)>,
         epochs: Arc<Epochs>,
         parts: Parts,
-        log: Option<PassageLog>,
+        passages: Option<Box<dyn PassageStore>>,
         handle: tokio::runtime::Handle,
     ) -> Self {
         let (jobs, todo) = mpsc::unbounded_channel();
@@ -128,7 +128,7 @@ impl CorpusIndexes {
         let preparations = Preparations::new(prepared.collect::<Vec<_>>().into());
         let corpus = preparing.corpus.clone();
         let _ = preparing.jobs.set(jobs.downgrade());
-        let keeper = IndexWriter::new(corpus, feed, indexes, epochs, parts, preparing.clone()).logging(log);
+        let keeper = IndexWriter::new(corpus, feed, indexes, epochs, parts, preparing.clone()).keeping(passages);
         let ended = Arc::new(AtomicBool::new(false));
         let has_ended = ended.clone();
         handle.spawn(async move {
@@ -301,7 +301,7 @@ impl CorpusShared {
         }
     }
 
-    /// What serves passages that an earlier run has published until the source is read. `others` are the logs that the
+    /// What serves passages that an earlier run has published until the source is read. `others` are the versions that the
     /// other processes of a cluster must have. Must be called before the dataflow is built.
     pub(crate) fn restoring(&mut self, passages: Keyed<Arc<Chunk>>, others: Vec<u64>) -> Restore {
         self.stored = Arc::default();

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::str::Utf8Error;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -42,10 +41,18 @@ impl Text {
 }
 
 impl Text {
-    /// A text in a mapped file.
-    pub(crate) fn mapped(bytes: MappedBytes) -> Result<Self, Utf8Error> {
-        std::str::from_utf8(&bytes)?;
-        Ok(Self(Kept::Mapped(MappedText(bytes))))
+    /// A text in a mapped file, which is not read for it.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are UTF-8.
+    pub unsafe fn mapped(bytes: MappedBytes) -> Self {
+        Self(Kept::Mapped(MappedText(bytes)))
+    }
+
+    /// Whether it is in a mapped file.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.0, Kept::Mapped(_))
     }
 
     /// The same text on the heap: a value that is kept for long does not keep a whole file.

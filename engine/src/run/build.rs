@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::feeds::{Feed, Manual, TurnFeed};
-pub(super) use self::stored::{Published, StoredPassages, logged_definition};
+pub(super) use self::stored::{Published, StoredPassages, stored_definition};
 use super::lacking::{KeptModel, Loaded, WithoutModel, warn};
 use super::services::Drains;
 use super::worker_pool::WorkerPool;

@@ -8,10 +8,14 @@ use tokio::runtime::{Handle, Runtime};
 use super::build::Manual;
 use super::{Engine, RunError, Running, TICK};
 use crate::cluster::Order;
+use crate::connector::Mode;
+use crate::corpus::CorpusIndexes;
 use crate::sinks::SinkStatus;
 
-/// How long the end waits for work that blocks an I/O thread.
+/// How long the end waits for work that blocks an I/O thread, and for what the index writers are doing.
 const BLOCKED: Duration = Duration::from_secs(5);
+/// How long a run that ends after the existing documents waits until their passages are stored.
+const STORED: Duration = Duration::from_secs(60);
 
 /// The I/O threads of a run.
 pub(super) struct IoThreads {
@@ -138,6 +142,7 @@ impl Engine {
         while !self.inner.context.pool.is_aborted() && self.is_repairing() {
             std::thread::park_timeout(TICK);
         }
+        self.end_index_writers();
         self.end_sinks_and_checkpoints();
         self.inner.context.finish_backup();
         self.check()?;
@@ -164,6 +169,17 @@ impl Engine {
         let panicked = workers.join().into_iter().filter_map(Result::err).collect();
         peers.bond.has_ended();
         panicked
+    }
+
+    /// Waits until the index writers have done their jobs, and have stored what is published.
+    fn end_index_writers(&self) {
+        if self.inner.context.pool.is_aborted() {
+            return;
+        }
+        let most = if self.inner.context.options.corpora == Mode::Once { STORED } else { BLOCKED };
+        let indexes: Vec<_> = self.inner.running.lock().corpora.values().map(|corpus| corpus.indexes.clone()).collect();
+        let done = async move { futures::future::join_all(indexes.iter().map(CorpusIndexes::barrier)).await };
+        let _ = self.inner.context.handle.block_on(async { tokio::time::timeout(most, done).await });
     }
 
     /// Closes the sinks and writes the last checkpoint.

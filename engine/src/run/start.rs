@@ -232,10 +232,10 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
             preparing = preparing.silent_for(None);
         }
         let (epochs, parts) = (context.published.clone(), context.parts_of(&planned.name));
-        let (log, passages) = passages.map(StoredPassages::wait).unwrap_or_default();
+        let (keeper, passages) = passages.map(StoredPassages::wait).unwrap_or_default();
         let passages =
             passages.filter(|_| indexes.iter().all(|(key, index)| context.has_all(&planned.name, key, &**index)));
-        let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, log, context.handle.clone());
+        let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, keeper, context.handle.clone());
         let mut feed = context.feed(number, planned, models, &indexes, true, &is_cancelled)?;
         let restore = passages.map(|Published { passages, others }| feed.shared.restoring(passages, others));
         if let Some(peers) = &context.peers {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use turnflow_engine::mapped::MappedFile;
-use turnflow_tables::{Flat, Table};
+use turnflow_tables::{Places, Table, Values};
 
 use super::faults::{Fault, call};
 use super::rows::{ENCODINGS, Stored};
@@ -43,10 +43,10 @@ impl<V: Stored> Placed<V> {
     /// are: then they are read and copied.
     pub async fn of(dataset: &Table, dimension: usize, maps: &mut Maps, from: usize) -> Result<Option<Self>, Fault> {
         let Some(width) = V::width(dimension) else { return Ok(None) };
-        let flats = call("find the encodings in its files", || dataset.flat(ENCODINGS, width, from)).await?;
-        let Some(flats) = flats else { return Ok(None) };
+        let found = call("find the encodings in its files", || dataset.places(&[ENCODINGS], from)).await?;
+        let Some(found) = found else { return Ok(None) };
         let (mut pages, mut first) = (Vec::new(), 0);
-        for Flat { file: path, pages: places } in flats {
+        for Places { file: path, columns, .. } in found {
             let file = match maps.0.get(&path) {
                 Some(file) => file.clone(),
                 None => {
@@ -57,8 +57,13 @@ impl<V: Stored> Placed<V> {
                     file
                 }
             };
-            for (offset, rows) in places {
-                pages.push(Page { first, rows, file: file.clone(), offset });
+            for turnflow_tables::Page { rows, values } in columns.into_iter().flatten() {
+                match values {
+                    Values::Fixed { offset, width: found } if found == width && offset.is_multiple_of(8) => {
+                        pages.push(Page { first, rows, file: file.clone(), offset });
+                    }
+                    _ => return Ok(None),
+                }
                 first += rows;
             }
         }

@@ -43,6 +43,20 @@ pub(crate) async fn old_versions(table: &Table, refuse_tagged: bool) -> Result<(
     remove(place, VERSIONS, |name| is_left(name) && ManifestNamingScheme::detect_scheme(name).is_none()).await
 }
 
+pub(crate) async fn newer_versions(table: &Table) -> Result<()> {
+    let place = &table.place;
+    let mut newer: Vec<_> = commit::versions(place)
+        .try_filter(|location| std::future::ready(location.version > table.version()))
+        .try_collect()
+        .await?;
+    // The newest goes first: what is left after a crash has no gaps.
+    newer.sort_unstable_by_key(|location| std::cmp::Reverse(location.version));
+    for location in newer {
+        place.store.delete(&location.path).await?;
+    }
+    Ok(())
+}
+
 /// The files of a version, by their paths in the table's directory.
 fn files_of(version: &Table) -> Vec<String> {
     let manifest = &version.manifest;

@@ -12,9 +12,20 @@ use crate::{Table, read};
 const ONE_DELETED_OF: usize = 10;
 
 pub(crate) async fn files(table: &mut Table, rows: usize) -> Result<()> {
+    let groups = worthwhile(&table.manifest.fragments, rows);
+    rewrite(table, groups, rows).await
+}
+
+pub(crate) async fn all_from(table: &mut Table, from: usize, rows: usize) -> Result<()> {
+    let group: Vec<Fragment> = table.manifest.fragments.iter().skip(from).cloned().collect();
+    rewrite(table, Some(group).filter(|group| group.len() > 1), rows).await
+}
+
+/// Rewrites groups of neighbouring fragments.
+async fn rewrite(table: &mut Table, all: impl IntoIterator<Item = Vec<Fragment>>, rows: usize) -> Result<()> {
     let (place, version, schema) = (table.place.clone(), version_of(table), table.manifest.schema.clone());
     let (mut groups, mut new) = (Vec::new(), Vec::new());
-    for old_fragments in worthwhile(&table.manifest.fragments, rows) {
+    for old_fragments in all {
         let batches = read::rows_of(table, old_fragments.clone(), schema.clone());
         let new_fragments = write_files(&place, &schema, version, batches, rows).await?;
         new.extend(new_fragments.iter().cloned());

@@ -15,7 +15,7 @@ mod commit;
 mod compact;
 mod delete;
 mod file;
-mod flat;
+mod places;
 mod read;
 mod tags;
 #[cfg(test)]
@@ -23,6 +23,7 @@ mod tests;
 mod write;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
@@ -34,7 +35,7 @@ use lance_table::io::commit::ManifestLocation;
 
 use self::commit::Place;
 pub use self::file::FileReader;
-pub use self::flat::Flat;
+pub use self::places::{Page, Places, Values};
 pub use self::tags::Tag;
 
 /// Record batches to write.
@@ -69,13 +70,31 @@ impl Table {
         async move { commit::open(Place::of(path)?).await }.boxed()
     }
 
+    /// Opens a version of the table at this path.
+    ///
+    /// # Errors
+    ///
+    /// There is no such version, or it cannot be read.
+    pub fn open_version(path: &str, version: u64) -> BoxFuture<'_, Result<Self>> {
+        async move { commit::open_version(Place::of(path)?, version).await }.boxed()
+    }
+
     /// Writes a table: all rows of a new version.
     ///
     /// # Errors
     ///
     /// The table exists and the mode does not allow that, or it cannot be written.
     pub fn write(path: &str, batches: Batches, mode: Mode) -> BoxFuture<'_, Result<Self>> {
-        async move { write::whole(Place::of(path)?, batches, mode).await }.boxed()
+        Self::write_files(path, batches, mode, write::ROWS_A_FILE)
+    }
+
+    /// The same, with at most this many rows in a data file.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Table::write`].
+    pub fn write_files(path: &str, batches: Batches, mode: Mode, rows: usize) -> BoxFuture<'_, Result<Self>> {
+        async move { write::whole(Place::of(path)?, batches, mode, rows).await }.boxed()
     }
 
     /// Adds rows in a new version.
@@ -105,14 +124,15 @@ impl Table {
         async move { read::rows(self, columns) }.boxed()
     }
 
-    /// Where the values of a column lie in the data files, in the order of the rows, if each is `width` bytes at a place
-    /// of its own. `None` if any are compressed or deleted. The first `from` groups of data files are left out.
+    /// Where the values of columns lie in the data files, in the order of the rows, if they are there as they are. `None` if
+    /// any are compressed, deleted or null, or if there is no such column. The first `from` groups of data files are left
+    /// out.
     ///
     /// # Errors
     ///
     /// The table cannot be read.
-    pub fn flat<'a>(&'a self, column: &'a str, width: usize, from: usize) -> BoxFuture<'a, Result<Option<Vec<Flat>>>> {
-        async move { flat::column(self, column, width, from).await }.boxed()
+    pub fn places<'a>(&'a self, columns: &'a [&'a str], from: usize) -> BoxFuture<'a, Result<Option<Vec<Places>>>> {
+        async move { places::columns(self, columns, from).await }.boxed()
     }
 
     /// The version that this is.
@@ -152,6 +172,27 @@ impl Table {
         self.manifest.fragments.len()
     }
 
+    /// The data files from this group of them on: the first file of each.
+    pub fn files(&self, from: usize) -> Vec<PathBuf> {
+        let fragments = self.manifest.fragments.iter().skip(from);
+        let paths = fragments.filter_map(|fragment| Some(self.place.file(write::DATA, &fragment.files.first()?.path)));
+        paths.map(|path| PathBuf::from(lance_io::local::to_local_path(&path))).collect()
+    }
+
+    /// Number of rows of each group of data files, also of those that are deleted.
+    pub fn rows_of_fragments(&self) -> Vec<usize> {
+        self.manifest.fragments.iter().map(|fragment| fragment.physical_rows.unwrap_or(0)).collect()
+    }
+
+    /// Merges all data files from this group on into files of this many rows, in the same order.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read or written, or there is a newer version.
+    pub fn merge(&mut self, from: usize, rows: usize) -> BoxFuture<'_, Result<()>> {
+        async move { compact::all_from(self, from, rows).await }.boxed()
+    }
+
     /// Merges small files into files of this many rows. Files that have so many rows already are not rewritten, and come
     /// before the others then.
     ///
@@ -170,6 +211,16 @@ impl Table {
     /// The table cannot be read or written. With `refuse_tagged`, also that an old version has a tag.
     pub fn remove_old_versions(&self, refuse_tagged: bool) -> BoxFuture<'_, Result<()>> {
         async move { clean::old_versions(self, refuse_tagged).await }.boxed()
+    }
+
+    /// Removes all versions after this one, so that the next change is made to this one. No other process may read or write
+    /// the table.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read or written.
+    pub fn remove_newer_versions(&self) -> BoxFuture<'_, Result<()>> {
+        async move { clean::newer_versions(self).await }.boxed()
     }
 
     /// All tags, in no particular order.

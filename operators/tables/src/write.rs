@@ -20,9 +20,9 @@ use crate::{Batches, Mode, Table};
 pub(crate) const DATA: &str = "data";
 
 /// Maximum number of rows in a file.
-const ROWS_A_FILE: usize = 1 << 20;
+pub(crate) const ROWS_A_FILE: usize = 1 << 20;
 
-pub(crate) async fn whole(place: Place, batches: Batches, mode: Mode) -> Result<Table> {
+pub(crate) async fn whole(place: Place, batches: Batches, mode: Mode, rows: usize) -> Result<Table> {
     let current = match commit::open(place.clone()).await {
         Ok(_) if mode == Mode::Create => return Err(Error::dataset_already_exists(place.base.to_string())),
         Ok(table) => Some(table),
@@ -32,7 +32,7 @@ pub(crate) async fn whole(place: Place, batches: Batches, mode: Mode) -> Result<
     let mut schema = Schema::try_from(batches.schema().as_ref())?;
     schema.set_field_id(None);
     let version = current.as_ref().map_or_else(stable_file_version, version_of);
-    let fragments = files(&place, &schema, version, stream_of(batches), ROWS_A_FILE).await?;
+    let fragments = files(&place, &schema, version, stream_of(batches), rows).await?;
     let new = fragments.clone();
     let (config_upsert_values, initial_bases) = (None, None);
     let operation = Operation::Overwrite { fragments, schema, config_upsert_values, initial_bases };

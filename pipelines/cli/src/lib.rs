@@ -39,6 +39,7 @@ pub fn catalog() -> Catalog {
         corpus_sources: turnflow_connectors::CORPUS_SOURCES.to_vec(),
         turn_sources: turnflow_connectors::TURN_SOURCES.to_vec(),
         sinks: turnflow_connectors::SINKS.to_vec(),
+        passages: Some(turnflow_operators::PASSAGES),
         reference: REFERENCE.to_owned(),
     }
 }

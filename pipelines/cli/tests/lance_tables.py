@@ -3,6 +3,7 @@
     lance_tables.py read DIRECTORY      checks the table that the test has written
     lance_tables.py write DIRECTORY     changes it, and writes others beside it, in each version of the file format
     lance_tables.py again DIRECTORY     checks the first table after the test has changed it once more
+    lance_tables.py passages DIRECTORY  checks the stored passages of a corpus
 """
 
 import sys
@@ -68,4 +69,13 @@ def again(place):
         lance.dataset(path).validate()
 
 
-{"read": read, "write": write, "again": again}[sys.argv[1]](Path(sys.argv[2]))
+def passages(place):
+    table = lance.dataset(place / "state/corpora/docs/passages.lance")
+    table.validate()
+    texts = {row["id"]: (row["title"], row["text"], row["metadata"]) for row in table.to_table().to_pylist()}
+    assert texts == {f"d{n}": (f"Fähre {n}", f"The ferry {n} leaves." * n, f'{{"line":{n}.5}}') for n in range(1, 200)}
+    found = table.to_table(columns=["id"], filter="text LIKE '%ferry 7 %' AND NOT removed")
+    assert ids(found) == [7]
+
+
+{"read": read, "write": write, "again": again, "passages": passages}[sys.argv[1]](Path(sys.argv[2]))

@@ -54,6 +54,7 @@ fn catalog() -> Catalog {
         corpus_sources: turnflow_connectors::CORPUS_SOURCES.to_vec(),
         turn_sources: turnflow_connectors::TURN_SOURCES.to_vec(),
         sinks: turnflow_connectors::SINKS.to_vec(),
+        passages: None,
         reference: String::new(),
     }
 }

@@ -75,14 +75,28 @@ impl IndexWriter {
         settled.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
     }
 
+    /// Applies a change to the indexes.
+    async fn apply(&mut self, delta: &Delta, is_stored: bool) -> Result<(), IndexError> {
+        let chunks = self.feeds.entry(self.active).or_default();
+        for slot in &mut self.slots {
+            let begun = Instant::now();
+            match is_stored {
+                true => slot.restore(delta).await?,
+                false => slot.apply(delta, chunks, &self.preparing).await?,
+            }
+            tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
+        }
+        Ok(())
+    }
+
     /// Applies net changes and publishes them in a new epoch. After an error nothing is published, and
     /// the next delta contains all chunks.
     pub(super) async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
         self.publish_from(delta, None).await
     }
 
-    /// The same. `stored`: an earlier run has published this, and it is in the logs of passages. Those of the other
-    /// processes of a cluster must have these versions.
+    /// The same. `stored`: an earlier run has published this, and it is stored. What the other processes of a cluster have
+    /// stored must have these versions.
     pub(super) async fn publish_from(&mut self, delta: Delta, stored: Option<Vec<u64>>) -> Result<u64, IndexError> {
         let is_stored = stored.is_some();
         // Other processes do not have it any more.
@@ -107,30 +121,23 @@ impl IndexWriter {
         // The other processes prepare their parts meanwhile.
         let others = match &mut self.parts {
             Parts::Leading(lead) => Some(match stored {
-                Some(logs) => tokio::spawn(lead.restore(&logs)),
+                Some(versions) => tokio::spawn(lead.restore(&versions)),
                 None => tokio::spawn(lead.prepare(committed(&self.commits, self.active))),
             }),
             Parts::Whole | Parts::Served(_) => None,
         };
         self.whole = true;
+        let keeping = self.keep(&delta);
         // In a cluster, a commit may change nothing here.
-        for slot in self.slots.iter_mut().filter(|_| changed) {
-            let begun = Instant::now();
-            match is_stored {
-                true => slot.restore(&delta).await?,
-                false => slot.apply(&delta, chunks, &self.preparing).await?,
-            }
-            tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
+        let applied = if changed { self.apply(&delta, is_stored).await } else { Ok(()) };
+        self.kept_passages(keeping).await;
+        applied?;
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| delta.whole && !is_stored) {
+            keeper.clear();
         }
-        if let Some(log) = self.log.as_mut().filter(|_| !is_stored) {
-            if delta.whole {
-                log.drop_file();
-            } else if let Err(error) = tokio::task::block_in_place(|| log.append(&delta)) {
-                tracing::warn!(corpus = %self.corpus, %error, "cannot append to the log of passages");
-                self.log_failed = Some(Instant::now());
-            }
-        }
-        let mut next = view(chunks, &self.preparing, passages.clone(), self.slots.iter(), self.log.as_ref());
+        let stored = self.stored_version();
+        let chunks = self.feeds.entry(self.active).or_default();
+        let mut next = view(chunks, &self.preparing, passages.clone(), self.slots.iter(), stored);
         if let Some(others) = others {
             let prepared = others.await.unwrap_or_else(|_| Err(IndexError::Feed));
             let (others, others_changed) = prepared?;
@@ -146,7 +153,7 @@ impl IndexWriter {
         if let Parts::Leading(lead) = &self.parts {
             let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
             manifests.announce(&epochs).await;
-            manifests.note_logs().await;
+            manifests.note_stored().await;
         }
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);

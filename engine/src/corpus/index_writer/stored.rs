@@ -1,45 +1,85 @@
-//! What an earlier run has published: it is served until the source is read, and logged for the next start.
+//! What an earlier run has published: it is served until the source is read, and kept for the next start.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, spawn_blocking};
+
 use super::{IndexWriter, PAUSE, Report, Restored, RestoredPart};
-use crate::component::{Delta, IndexError};
+use crate::component::{Delta, IndexError, PassageStore, Upkeep};
 use crate::corpus::chunks::{Changes, Chunks, Numbers};
-use crate::corpus::passage_log::PassageLog;
 use crate::corpus::{CorpusState, Parts};
 use crate::document::Chunk;
 use crate::keyed::Keyed;
 use crate::memory::give_back_soon;
 use crate::panics::caught_async;
-use crate::state::PASSAGE_LOG;
+use crate::state::PASSAGES;
+
+/// A change that is being stored: what keeps the passages, and whether it could be written.
+pub(super) type Keeping = JoinHandle<(Box<dyn PassageStore>, io::Result<()>)>;
 
 impl IndexWriter {
-    /// Writes the log of passages anew, if it lacks what is published or has much that is not needed.
-    pub(super) async fn renew_log(&mut self) {
-        let is_due = |log: &PassageLog| log.version().is_none() || log.is_wasteful();
+    /// The version on disk that has the published passages.
+    pub(super) fn stored_version(&self) -> Option<u64> {
+        self.keeper.as_ref().and_then(|keeper| keeper.version())
+    }
+
+    /// Begins to store a change beside the indexes, if the passages before it are stored.
+    pub(super) fn keep(&mut self, delta: &Delta) -> Option<Keeping> {
+        let may = !delta.whole && !delta.is_empty();
+        let mut keeper = self.keeper.take_if(|keeper| may && keeper.version().is_some())?;
+        let delta = delta.clone();
+        Some(tokio::spawn(async move {
+            let appended = keeper.append(delta).await;
+            (keeper, appended)
+        }))
+    }
+
+    /// Waits until a change is stored.
+    pub(super) async fn kept_passages(&mut self, keeping: Option<Keeping>) {
+        // Without its task, there is no keeper any more: the next start reads the source first.
+        let Some(Ok((keeper, appended))) = futures::future::OptionFuture::from(keeping).await else { return };
+        self.keeper = Some(keeper);
+        if let Err(error) = appended {
+            tracing::warn!(corpus = %self.corpus, %error, "cannot store the published passages");
+            self.keeping_failed = Some(Instant::now());
+        }
+    }
+
+    /// Stores all passages if what is published is not stored, or if much that is not needed is. Merges what many small
+    /// changes have left.
+    pub(super) async fn maintain_stored(&mut self) {
         // Without commits and stored passages, the source is being read for the first time.
         let has_all = self.commits.contains_key(&self.active) || self.stored.is_some();
-        let may = has_all && !self.whole && self.log_failed.is_none_or(|failed| failed.elapsed() >= PAUSE);
-        let Some(mut log) = self.log.take_if(|log| may && is_due(log)) else { return };
-        let all = self.feeds.get(&self.active).map(Chunks::all).unwrap_or_default();
-        let written = tokio::task::spawn_blocking(move || {
-            let written = log.rewrite(&all);
-            (log, written)
+        let may = has_all && !self.whole && self.keeping_failed.is_none_or(|failed| failed.elapsed() >= PAUSE);
+        let due = self.keeper.as_ref().filter(|_| may).and_then(|keeper| keeper.upkeep());
+        let Some((mut keeper, due)) = self.keeper.take_if(|_| due.is_some()).zip(due) else { return };
+        let all = (due == Upkeep::WriteAll).then(|| self.feeds.get(&self.active).map(Chunks::all).unwrap_or_default());
+        // Much is computed meanwhile.
+        let handle = Handle::current();
+        let written = spawn_blocking(move || {
+            let written = handle.block_on(keeper.maintain(all));
+            (keeper, written)
         });
-        // Without its task, the log is lost: the next start reads the source first.
-        let Ok((log, written)) = written.await else { return };
-        let version = log.version();
-        self.log = Some(log);
-        self.log_failed = written.as_ref().err().map(|_| Instant::now());
-        let noted = version.map_or(Ok(()), |version| self.epochs.note_version(&self.corpus, PASSAGE_LOG, version));
+        let Ok((mut keeper, written)) = written.await else { return };
+        self.keeping_failed = written.as_ref().err().map(|_| Instant::now());
+        let version = keeper.version();
+        let noted = version.map_or(Ok(()), |version| self.epochs.note_version(&self.corpus, PASSAGES, version));
+        if noted.is_ok()
+            && let Err(error) = keeper.forget_earlier().await
+        {
+            tracing::warn!(corpus = %self.corpus, %error, "cannot remove earlier versions of the stored passages");
+        }
+        self.keeper = Some(keeper);
         if let (Parts::Served(served), Some(version)) = (&self.parts, version) {
             served.renewed(&self.corpus, &self.kept_as, version);
         }
         for error in [written.err().map(|error| error.to_string()), noted.err().map(|error| error.to_string())] {
             let Some(error) = error else { continue };
             tracing::warn!(corpus = %self.corpus, error,
-                "cannot write the log of passages; the next start answers when it has read the source");
+                "cannot store the published passages; the next start answers when it has read the source");
         }
     }
 
@@ -55,7 +95,7 @@ impl IndexWriter {
         }
         let begun = Instant::now();
         let passages = match &part {
-            Some(part) => self.at(part.log, passages),
+            Some(part) => self.at(part.stored, passages).await,
             None => Ok(passages),
         };
         let passages = match passages {
@@ -99,15 +139,15 @@ impl IndexWriter {
         }
     }
 
-    /// The passages at a version of the log. This process may have prepared more than the first one has published.
-    fn at(&mut self, version: u64, newest: Keyed<Arc<Chunk>>) -> std::io::Result<Keyed<Arc<Chunk>>> {
-        match &mut self.log {
-            Some(log) if log.version() == Some(version) => Ok(newest),
-            Some(log) => tokio::task::block_in_place(|| {
+    /// The stored passages at a version. This process may have prepared more than the first one has published.
+    async fn at(&mut self, version: u64, newest: Keyed<Arc<Chunk>>) -> io::Result<Keyed<Arc<Chunk>>> {
+        match &mut self.keeper {
+            Some(keeper) if keeper.version() == Some(version) => Ok(newest),
+            Some(keeper) => {
                 drop(newest);
-                log.read(version)
-            }),
-            None => Err(std::io::ErrorKind::NotFound.into()),
+                keeper.read(version).await
+            }
+            None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use super::{AddedIndex, IndexWriter, committed, view};
 use crate::component::{CorpusSnapshot, Delta, IndexError, Passages};
 use crate::corpus::chunks::{Chunks, Numbers, difference};
-use crate::corpus::passage_log::PassageLog;
 use crate::corpus::slot::Slot;
 use crate::corpus::{Parts, RETRY};
 
@@ -38,8 +37,8 @@ impl IndexWriter {
                 *self.preparing.progress.elsewhere.lock() = others;
             }
             if target != self.active {
-                if let (Some(log), Some(definition)) = (&mut self.log, self.definitions.get(&target)) {
-                    log.define(definition);
+                if let (Some(keeper), Some(definition)) = (&mut self.keeper, self.definitions.get(&target)) {
+                    keeper.define(definition);
                 }
                 self.stored.take().iter().for_each(|stored| stored.forget());
                 self.forget(self.active);
@@ -122,9 +121,9 @@ impl IndexWriter {
         applied?;
         // It is written anew after the switch, also for the definition of another feed.
         let is_replaced = !nothing || target != self.active;
-        self.log.iter_mut().filter(|_| is_replaced).for_each(PassageLog::drop_file);
-        let log = self.log.as_ref();
-        let mut next = view(chunks, &self.preparing, passages, self.slots.iter().chain(&*joining), log);
+        self.keeper.iter_mut().filter(|_| is_replaced).for_each(|keeper| keeper.clear());
+        let stored = self.stored_version();
+        let mut next = view(chunks, &self.preparing, passages, self.slots.iter().chain(&*joining), stored);
         if let Some(others) = others {
             let (others, _) = others?;
             next.add(others);

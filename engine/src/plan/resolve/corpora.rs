@@ -130,7 +130,19 @@ impl Resolver<'_> {
         // A new alias does not change what is indexed.
         let definition = self.definition(&owner, tree, &["aliases"]);
         let name = name.as_str().into();
-        Some(PlannedCorpus { name, definition, source_name, source, chunker_name, chunker, tokenizer, aliases, schema })
+        let passages = self.catalog.passages;
+        Some(PlannedCorpus {
+            name,
+            definition,
+            source_name,
+            source,
+            chunker_name,
+            chunker,
+            tokenizer,
+            aliases,
+            passages,
+            schema,
+        })
     }
 
     fn tokenizer(&mut self, owner: &str, chunk: &Tree, wanted: Option<&str>, models: &PlannedModels) -> Option<String> {

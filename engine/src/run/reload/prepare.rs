@@ -14,7 +14,7 @@ use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::Onward;
 use crate::plan::{Definitions, Divided, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
-use crate::run::build::logged_definition;
+use crate::run::build::stored_definition;
 use crate::run::lacking::{KeptModel, Loaded, warn};
 use crate::run::start::check_divided;
 use crate::run::worker_pool::Command;
@@ -196,15 +196,15 @@ impl Reload<'_> {
                     let epochs = self.context.published.clone();
                     let opened = std::mem::take(&mut opened);
                     let parts = self.context.parts_of(&planned.name);
-                    let (log, handle) = (self.context.passage_log(planned), self.context.handle.clone());
-                    CorpusIndexes::start(preparing, number, opened, epochs, parts, log, handle)
+                    let (keeper, handle) = (self.context.passage_store(planned), self.context.handle.clone());
+                    CorpusIndexes::start(preparing, number, opened, epochs, parts, keeper, handle)
                 }
             };
             let (name, keys) = (planned.name.clone(), wanted.keys().cloned().collect());
             let added = wanted.keys().filter(|key| !had.contains(*key)).cloned().collect();
             let mut coming = Coming { name, indexes, fresh, feed: None, opened, added, filled: Vec::new(), keys };
             if changed {
-                coming.indexes.stage(number, &logged_definition(planned, self.context.options.shape()));
+                coming.indexes.stage(number, &stored_definition(planned, self.context.options.shape()));
                 let feed = self.context.feed(number, planned, models, &coming.indexes, false, &|| self.is_cancelled());
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
                 if let Some(peers) = self.context.peers.as_ref().filter(|_| fresh) {

@@ -90,6 +90,7 @@ pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         parse: |tree, sources| Ok(Box::new(from_tree::<Spoken>(tree, sources)?)),
     }],
     sinks: vec![],
+    passages: Some(super::passages::open),
     reference: String::new(),
 });
 

@@ -50,6 +50,7 @@ static PARTS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     models: vec![],
     chunkers: vec![],
     corpus_sources: vec![],
+    passages: None,
     reference: String::new(),
 });
 

@@ -8,6 +8,7 @@ mod divided;
 mod members;
 mod outage;
 mod panics;
+mod passages;
 mod sinks;
 mod slots;
 mod stored;

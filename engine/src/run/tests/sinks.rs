@@ -45,6 +45,7 @@ static SINKS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     models: vec![],
     chunkers: vec![],
     corpus_sources: vec![],
+    passages: None,
     reference: String::new(),
 });
 

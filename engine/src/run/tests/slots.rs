@@ -27,6 +27,7 @@ static GATED: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     models: vec![],
     chunkers: vec![],
     corpus_sources: vec![],
+    passages: None,
     reference: String::new(),
 });
 

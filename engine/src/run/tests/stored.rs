@@ -47,19 +47,19 @@ impl Place {
         self.may_be_read(true);
         let engine = self.start(&self.pipeline(), Mode::Follow);
         engine.wait_ready().unwrap();
-        until("the log is written", || self.is_logged());
+        until("the passages are stored", || self.are_stored());
         stop(engine);
         self.may_be_read(false);
     }
 
-    /// Whether `epoch.json` names a version of the log.
-    fn is_logged(&self) -> bool {
+    /// Whether `epoch.json` names a version of the passages.
+    fn are_stored(&self) -> bool {
         let epoch = std::fs::read_to_string(self.path("state/epoch.json")).unwrap_or_default();
-        epoch.contains("passages.log") && self.log().exists()
+        epoch.contains("passages.lance") && self.file().exists()
     }
 
-    fn log(&self) -> PathBuf {
-        self.path("state/corpora/docs/passages.log")
+    fn file(&self) -> PathBuf {
+        self.path("state/corpora/docs/passages.lance")
     }
 }
 
@@ -132,7 +132,7 @@ fn a_run_that_ends_after_the_documents_reads_them_first() {
     assert!(!is_stored(&engine));
     place.may_be_read(true);
     engine.wait_ready().unwrap();
-    until("the log is written", || place.is_logged());
+    until("the passages are stored", || place.are_stored());
     stop(engine);
     place.may_be_read(false);
     let engine = place.start(&place.pipeline(), Mode::Follow);
@@ -145,15 +145,15 @@ fn a_run_that_ends_after_the_documents_reads_them_first() {
 fn what_is_not_what_was_published_is_not_served() {
     let place = Place::new();
     place.publish(&FIRST);
-    let log = std::fs::read(place.log()).unwrap();
+    let file = std::fs::read(place.file()).unwrap();
     let with_access = place.pipeline().replace("chunk: Lines()", "chunk: Lines(), access: \"groups\"");
     let other = place.pipeline().replace("chunk: Lines()", "chunk: Lines(), fields: {\"length\": Integer}");
     assert!(with_access != place.pipeline() && other != place.pipeline());
-    let mut damaged = log.clone();
+    let mut damaged = file.clone();
     *damaged.last_mut().unwrap() ^= 1;
     let same = place.pipeline();
-    for (pipeline, log) in [(&with_access, &log[..]), (&other, &log), (&same, &damaged), (&same, &log[..100])] {
-        std::fs::write(place.log(), log).unwrap();
+    for (pipeline, bytes) in [(&with_access, &file[..]), (&other, &file), (&same, &damaged), (&same, &file[..100])] {
+        std::fs::write(place.file(), bytes).unwrap();
         let engine = place.start(pipeline, Mode::Follow);
         assert!(!is_stored(&engine), "{pipeline}");
         place.may_be_read(true);
@@ -197,7 +197,7 @@ fn a_reload_before_the_source_is_read_is_as_one_after_it() {
         });
         engine.wait_ready().unwrap();
         assert_eq!(served(&engine), ["a#0", "a#1", "d#0"]);
-        until("the log is written", || place.is_logged());
+        until("the passages are stored", || place.are_stored());
         engine.maintain();
         stop(engine);
         place.may_be_read(false);

@@ -4,7 +4,7 @@ use super::members::Members;
 use super::stored::{Place, asked, state_of};
 use super::*;
 use crate::corpus::CorpusState;
-use crate::state::{PASSAGE_LOG, passage_log_of};
+use crate::state::{PASSAGES, passages_of};
 
 /// A place whose processes have state directories of their own.
 impl Place {
@@ -30,28 +30,27 @@ impl Place {
         })
     }
 
-    /// The logs of passages that `epoch.json` of a process names.
-    fn logs(&self, process: usize) -> BTreeMap<String, u64> {
+    /// The versions of the passages that `epoch.json` of a process names.
+    fn versions(&self, process: usize) -> BTreeMap<String, u64> {
         let text = std::fs::read_to_string(self.path(&format!("{process}/epoch.json"))).unwrap_or_default();
         let epoch: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let versions = epoch["indexes"]["docs"].as_object().into_iter().flatten();
-        let logs = versions.filter(|(name, _)| name.starts_with("passages.log"));
-        logs.map(|(name, version)| (name.clone(), version.as_u64().unwrap())).collect()
+        let stored = versions.filter(|(name, _)| name.starts_with("passages.lance"));
+        stored.map(|(name, version)| (name.clone(), version.as_u64().unwrap())).collect()
     }
 
-    /// Waits until the source is read and the log of each process is known.
+    /// Waits until the source is read and the version of each process is known.
     fn is_ready(&self, cluster: &Members) {
         self.may_be_read(true);
         cluster.engines.iter().for_each(|engine| engine.wait_ready().unwrap());
-        // A log that is just being written anew is noted a little later; a start before that reads the source.
-        until("the logs are written and noted", || {
-            let noted = self.logs(0);
-            let others = (1..cluster.engines.len()).map(|process| (process, self.logs(process)));
+        // Passages that are just being stored anew are noted a little later; a start before that reads the source.
+        until("the passages are stored and noted", || {
+            let noted = self.versions(0);
+            let others = (1..cluster.engines.len()).map(|process| (process, self.versions(process)));
             let is_noted = |(process, own): (usize, BTreeMap<String, u64>)| {
-                noted.contains_key(&passage_log_of(process))
-                    && noted.get(&passage_log_of(process)) == own.get(PASSAGE_LOG)
+                noted.contains_key(&passages_of(process)) && noted.get(&passages_of(process)) == own.get(PASSAGES)
             };
-            noted.contains_key(PASSAGE_LOG) && { others }.all(is_noted)
+            noted.contains_key(PASSAGES) && { others }.all(is_noted)
         });
         self.may_be_read(false);
     }
@@ -99,7 +98,7 @@ fn callers_of_all_processes_are_answered_before_the_source_is_read() {
         let stored = texts(&cluster);
         match version {
             2 => assert_eq!(stored, first),
-            // The changes of the run before were appended to the logs.
+            // The changes of the run before are stored.
             _ => assert_eq!((stored.len(), &*stored["d3#0"]), (39 + 13, "text 3 of version 2")),
         }
         assert!(cluster.engines.iter().all(|engine| counts(engine).1 == stored.len()), "each knows how many there are");
@@ -133,19 +132,19 @@ fn a_part_that_is_not_that_of_the_epoch_is_not_served() {
     place.write_version(30, 1);
     let cluster = place.start_all(2);
     place.is_ready(&cluster);
-    let log = place.path("1/corpora/docs/passages.log");
-    let older = (std::fs::read(&log).unwrap(), std::fs::read(place.path("1/epoch.json")).unwrap());
+    let file = place.path("1/corpora/docs/passages.lance");
+    let older = (std::fs::read(&file).unwrap(), std::fs::read(place.path("1/epoch.json")).unwrap());
     cluster.stop();
-    let (newer, lost) = (std::fs::read(&log).unwrap(), place.path("1/epoch.json"));
+    let (newer, lost) = (std::fs::read(&file).unwrap(), place.path("1/epoch.json"));
     for broken in 0..3 {
         match broken {
             // Process 1 has lost its disk.
             0 => std::fs::remove_dir_all(place.path("1")).unwrap(),
-            // Its log is damaged.
-            1 => std::fs::write(&log, &newer[..newer.len() / 2]).unwrap(),
+            // Its passages are damaged.
+            1 => std::fs::write(&file, &newer[..newer.len() / 2]).unwrap(),
             // It has what it had before a change.
             _ => {
-                std::fs::write(&log, &older.0).unwrap();
+                std::fs::write(&file, &older.0).unwrap();
                 std::fs::write(&lost, &older.1).unwrap();
             }
         }
@@ -225,7 +224,7 @@ fn a_process_that_is_ahead_serves_what_the_epoch_has() {
     place.is_ready(&cluster);
     let first = texts(&cluster);
     cluster.stop();
-    let files = ["0/epoch.json", "0/corpora/docs/passages.log"].map(|name| place.path(name));
+    let files = ["0/epoch.json", "0/corpora/docs/passages.lance"].map(|name| place.path(name));
     let before = files.clone().map(|path| std::fs::read(path).unwrap());
     place.write_version(29, 2);
     let cluster = place.start_all(2);

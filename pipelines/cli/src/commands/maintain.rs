@@ -15,7 +15,7 @@ use turnflow_engine::connector::Mode;
 use turnflow_engine::durable::Durable;
 use turnflow_engine::maintenance::{MaintenanceError, StoreName};
 use turnflow_engine::run::{MaintenanceReport, Options};
-use turnflow_engine::state::{PASSAGE_LOG, StateDirectory};
+use turnflow_engine::state::{PASSAGES, StateDirectory};
 use turnflow_engine::wording::count;
 
 use super::backup::BackupArgs;
@@ -81,8 +81,7 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
         for path in found.with_context(|| format!("cannot read `{}`", directory.display()))? {
             let disk_usage = DiskUsage::of(&path);
             if args.unused {
-                let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-                removed.with_context(|| format!("cannot remove `{}`", path.display()))?;
+                std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
             }
             unused.push(Unused { path, disk_usage, removed: args.unused });
         }
@@ -107,16 +106,16 @@ fn named((corpus, view): (&Arc<str>, &Arc<CorpusSnapshot>)) -> (Arc<str>, Vec<St
 
 /// The directories of unpublished indexes, and the passages of unpublished corpora.
 fn unnamed(state: &StateDirectory, published: &[(Arc<str>, Vec<String>)]) -> std::io::Result<Vec<PathBuf>> {
-    let named: BTreeSet<PathBuf> =
-        published.iter().flat_map(|(corpus, keys)| keys.iter().map(|key| state.index_path(corpus, key))).collect();
+    let of = |(corpus, keys): &(Arc<str>, Vec<String>)| {
+        let paths = keys.iter().map(String::as_str).chain([PASSAGES]).map(|key| state.index_path(corpus, key));
+        paths.collect::<Vec<_>>()
+    };
+    let named: BTreeSet<PathBuf> = published.iter().flat_map(of).collect();
     let mut unnamed = Vec::new();
     let corpora = state.path().join("corpora");
     if corpora.is_dir() {
         let directories = std::fs::read_dir(&corpora)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
         for corpus in directories {
-            let passages = corpus.join(PASSAGE_LOG);
-            let is_published = published.iter().any(|(name, _)| state.index_path(name, PASSAGE_LOG) == passages);
-            unnamed.extend(Some(passages).filter(|path| path.is_file() && !is_published));
             for index in std::fs::read_dir(corpus)? {
                 unnamed.extend(Some(index?.path()).filter(|path| path.is_dir() && !named.contains(path)));
             }

@@ -78,6 +78,25 @@ async fn other_programs_read_and_write_the_tables() {
         assert_eq!((read(&theirs).await.len(), theirs.fragments()), (298, 1), "{version}");
     }
     runs(&lance, "lance_tables.py", &["again", directory]);
+    // The stored passages of a corpus.
+    let row = |n: usize| {
+        let (title, text) = (format!("Fähre {n}"), format!("The ferry {n} leaves.").repeat(n));
+        serde_json::json!({"_id": format!("d{n}"), "title": title, "text": text, "metadata": {"line": n as f64 + 0.5}})
+    };
+    let corpus: Vec<String> = (1..200).map(|n| row(n).to_string()).collect();
+    fs::write(place.path().join("docs.jsonl"), corpus.join("\n")).unwrap();
+    let pipeline = r#"Pipeline(
+        corpora: {"docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole())},
+        nodes: {
+            "turns": Stdin(),
+            "question": LastTurn(input: "turns"),
+            "found": Bm25(input: "question", corpus: "docs"),
+            "out": Stdout(input: "found"),
+        },
+    )"#;
+    fs::write(place.path().join("p.ron"), pipeline).unwrap();
+    run(place.path(), &["index", "p.ron", "--state", "state"]).good();
+    runs(&lance, "lance_tables.py", &["passages", directory]);
 }
 
 fn copy(from: &Path, to: &Path) {

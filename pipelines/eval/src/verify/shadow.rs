@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use turnflow_engine::state::{PASSAGE_LOG, StateDirectory};
+use turnflow_engine::state::{PASSAGES, StateDirectory};
 
 /// Its name in the state directory.
 const NAME: &str = "verify";
@@ -84,18 +84,18 @@ fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {
     for entry in fs::read_dir(from).map_err(failed("read", from))? {
         let entry = entry.map_err(failed("read", from))?;
         let (from, to) = (entry.path(), to.join(entry.file_name()));
-        // Damaged data that was moved away is not part of an index.
-        if entry.file_name().to_string_lossy().contains(".damaged") {
+        // Damaged data that was moved away is not part of an index, and stored passages would be continued.
+        if entry.file_name().to_string_lossy().contains(".damaged") || entry.file_name() == PASSAGES {
             continue;
         }
         if entry.file_type().map_err(failed("read", &from))?.is_dir() {
             link(&from, &to)?;
             continue;
         }
-        // Locks belong to this process, incomplete files are written again, and a log would be continued.
+        // Locks belong to this process, and incomplete files are written again.
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.ends_with(".lock") || name.ends_with(".new") || name == PASSAGE_LOG {
+        if name.ends_with(".lock") || name.ends_with(".new") {
             continue;
         }
         // Copy the file if the file system does not support hard links.
