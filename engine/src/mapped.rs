@@ -1,7 +1,7 @@
-//! Bytes in temporary files that are mapped into memory.
+//! Bytes in files that are mapped into memory: in those of others, and in temporary ones.
 //!
-//! The operating system keeps those pages in memory that are used, and may drop all others, which are on disk. Texts and
-//! vectors of a large corpus are kept here instead of on the heap. The files have no name: they are gone when the process
+//! The operating system keeps those pages in memory that are used, and may drop all others, which are on disk. Texts of a
+//! large corpus that are read anew, and codes, are in temporary files instead of on the heap. These have no name: they are gone when the process
 //! ends, and a restart writes them again. A file is deleted when nothing of it is in use any more. What changes often
 //! should stay on the heap: a few bytes in use keep a whole file.
 
@@ -103,14 +103,8 @@ impl MappedFiles {
         Arc::new(Self { directory: directory.to_owned(), state: Mutex::default() })
     }
 
-    /// Copies bytes to a file. `None` if there are none or too many, or if they cannot be written: then they have to stay
-    /// on the heap.
-    pub fn put(&self, bytes: &[u8]) -> Option<MappedBytes> {
-        self.put_all(&[bytes], ALIGN).pop().flatten()
-    }
-
-    /// Copies several pieces of bytes, each at a multiple of `align` (a power of two up to 64), with few writes. See
-    /// [`MappedFiles::put`].
+    /// Copies pieces of bytes to a file, each at a multiple of `align` (a power of two up to 64), with few writes. `None` for
+    /// a piece that is empty or too long, or cannot be written: then it has to stay on the heap.
     pub fn put_all(&self, pieces: &[&[u8]], align: u64) -> Vec<Option<MappedBytes>> {
         self.put_while(self.state.lock(), pieces, align)
     }
@@ -133,7 +127,7 @@ impl MappedFiles {
             Err(error) => {
                 if state.failed.is_none() {
                     tracing::warn!(directory = %self.directory.display(), %error,
-                        "cannot write a mapped file; texts and vectors stay in memory");
+                        "cannot write a mapped file; texts and codes stay in memory");
                 }
                 state.failed = Some(Instant::now());
                 // What is written of it is in doubt.
@@ -366,10 +360,11 @@ mod tests {
         assert!(first.upgrade().is_some());
         drop(all);
         assert!(first.upgrade().is_none(), "a file without bytes in use is gone");
-        assert!(files.put(&[]).is_none());
+        let put = |bytes: &[u8]| files.put_all(&[bytes], ALIGN).remove(0);
+        assert!(put(&[]).is_none());
         let large = vec![7; 5 << 20];
-        assert_eq!(*files.put(&large).unwrap(), large[..]);
-        assert!(files.put(&vec![7; 65 << 20]).is_none());
+        assert_eq!(*put(&large).unwrap(), large[..]);
+        assert!(put(&vec![7; 65 << 20]).is_none());
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the files have no names");
     }
 
@@ -407,6 +402,6 @@ mod tests {
     fn without_a_directory_nothing_is_put() {
         let directory = tempfile::tempdir().unwrap();
         let files = MappedFiles::new(&directory.path().join("gone"));
-        assert!(files.put(b"a").is_none() && files.put(b"a").is_none());
+        assert!((0..2).all(|_| files.put_all(&[b"a"], 1)[0].is_none()));
     }
 }

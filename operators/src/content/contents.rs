@@ -11,7 +11,6 @@ use turnflow_engine::component::{Elsewhere, IndexError, Prepare, Prepared};
 use turnflow_engine::document::{Chunk, Content, ContentHash};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::keyed::{Key, Keyed};
-use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::panics::caught_async;
 
 use super::claims::Claims;
@@ -20,10 +19,6 @@ use crate::cores::on_all_cores;
 
 /// Fewer passages are not worth a thread that looks up their encodings.
 pub(super) const WORTH: usize = 4096;
-/// Number of new encodings from which on they are kept in mapped files.
-const MANY: usize = 32;
-/// The same for those that will be used where they are stored, which is soon.
-const MANY_STORED: usize = 1 << 16;
 
 /// Encodes passage texts for a corpus's index.
 pub(crate) trait Encode<V>: Send + Sync {
@@ -40,8 +35,6 @@ pub(crate) trait Encode<V>: Send + Sync {
 /// Encodings by content. The workers share the part that computes them.
 pub(super) struct Contents<V> {
     encoder: Arc<dyn Encode<V>>,
-    /// Where encodings are kept; `None`: on the heap.
-    pub files: Option<Arc<MappedFiles>>,
     pub state: Mutex<State<V>>,
     /// What operators keep with the index, by key.
     pub attached: Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>,
@@ -98,7 +91,7 @@ impl<V> Drop for Preparation<V> {
 
 impl<V: Stored> Contents<V> {
     /// Starts with the stored encodings.
-    pub fn new(encoder: Arc<dyn Encode<V>>, stored: Vec<(ContentHash, V)>, files: Option<Arc<MappedFiles>>) -> Self {
+    pub fn new(encoder: Arc<dyn Encode<V>>, stored: Vec<(ContentHash, V)>) -> Self {
         let by_content = Keyed::of(stored.into_iter().map(|(hash, value)| Encoded { hash, value }).collect());
         let state = State {
             by_content,
@@ -108,7 +101,7 @@ impl<V: Stored> Contents<V> {
             waiting: HashSet::new(),
         };
         let (attached, elsewhere) = (Mutex::default(), OnceLock::new());
-        Self { encoder, files, state: Mutex::new(state), attached, elsewhere }
+        Self { encoder, state: Mutex::new(state), attached, elsewhere }
     }
 
     /// The dimension of the encodings.
@@ -131,11 +124,6 @@ impl<V: Stored> Contents<V> {
     /// Adds encodings that were made elsewhere. Returns how many of them are new.
     pub fn add(&self, mut encodings: Vec<(ContentHash, V)>) -> usize {
         encodings.retain(|(hash, _)| !self.state.lock().by_content.has(hash));
-        // A few stay on the heap: each could keep a file in which all others are gone.
-        let many = if V::width(self.dimension()).is_some() { MANY_STORED } else { MANY };
-        if let Some(files) = self.files.as_deref().filter(|_| encodings.len() >= many) {
-            V::map_all(encodings.iter_mut().map(|(_, value)| value), files);
-        }
         let mut state = self.state.lock();
         let mut added = 0;
         for (hash, value) in encodings {

@@ -42,12 +42,13 @@ pub(crate) async fn open_blocks<V: Stored, D: Derived<V>>(
     encoder: Arc<dyn Encode<V>>,
 ) -> Result<BlockIndex<V, D>, IndexError> {
     let files = directory.map(MappedFiles::new);
-    let (store, stored) = Store::open(directory, encoder.dimension(), files.as_ref()).await?;
-    let contents = Arc::new(Contents::new(encoder, stored, files));
+    let (store, stored) = Store::open(directory, encoder.dimension()).await?;
+    let contents = Arc::new(Contents::new(encoder, stored));
     let (blocks, places, rows) = (Vec::new(), Places::default(), Paged::default());
     Ok(BlockIndex {
         contents,
         store,
+        files,
         blocks,
         places,
         is_large: false,
@@ -62,6 +63,8 @@ pub(crate) async fn open_blocks<V: Stored, D: Derived<V>>(
 pub(crate) struct BlockIndex<V, D> {
     pub(super) contents: Arc<Contents<V>>,
     pub(super) store: Store<V>,
+    /// Where large derived data is kept; `None`: on the heap.
+    files: Option<Arc<MappedFiles>>,
     pub(super) blocks: Vec<Arc<Block<V, D>>>,
     pub(super) places: Places,
     /// Whether the current change adds more passages than a block has.
@@ -105,7 +108,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
 
     fn add(&mut self, value: V, chunk: Arc<Chunk>) {
         if self.blocks.last().is_none_or(|block| block.rows.len() >= BLOCK) {
-            let files = self.contents.files.clone().filter(|_| self.is_large);
+            let files = self.files.clone().filter(|_| self.is_large);
             self.blocks.push(Arc::new(Block::new(files)));
         }
         let block = self.blocks.len() - 1;
@@ -206,6 +209,11 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         }
     }
 
+    /// All encodings.
+    fn all(&self) -> Vec<(ContentHash, V)> {
+        self.contents.state.lock().by_content.iter().map(|of| (of.hash, of.value.clone())).collect()
+    }
+
     /// Rewrites the store from memory, which has all of its data, if the error was caused by damage. Returns the new
     /// path of the damaged store.
     async fn mend(&mut self, error: Option<&IndexError>) -> Result<Option<PathBuf>, IndexError> {
@@ -214,8 +222,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         }
         // Encodings that were being removed may stay.
         self.leaving = None;
-        let all = self.contents.state.lock().by_content.iter().map(|of| (of.hash, of.value.clone())).collect();
-        let aside = self.store.rebuild(all).await?;
+        let aside = self.store.rebuild(self.all()).await?;
         let error = error.map(ToString::to_string);
         tracing::warn!(error, aside = %aside.display(), "stored vectors are damaged: moved aside and rewritten");
         Ok(Some(aside))
@@ -251,6 +258,11 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         let mut did = Vec::new();
         if gone > 0 {
             did.push(format!("{} without a passage removed", count(gone, "encoding")));
+        }
+        if self.store.is_of_earlier_form() {
+            self.settle().await?;
+            self.store.replace(self.all()).await?;
+            did.push("written in the form in which it is used".to_owned());
         }
         did.extend(self.store.maintain(limits).await?);
         self.follow().await;

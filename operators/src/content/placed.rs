@@ -84,6 +84,11 @@ impl<V: Stored> Placed<V> {
 }
 
 impl Maps {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Forgets all files. What uses them keeps them.
     pub fn clear(&mut self) {
         self.0.clear();

@@ -13,7 +13,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, UInt64Array
 use arrow_schema::{DataType, Field, Schema};
 use turnflow_engine::component::{Encoding, digest};
 use turnflow_engine::document::ContentHash;
-use turnflow_engine::mapped::{MappedBytes, MappedFiles};
+use turnflow_engine::mapped::MappedBytes;
 use turnflow_tables::Batches;
 
 use super::faults::Fault;
@@ -40,8 +40,6 @@ pub(crate) trait Stored: Clone + Send + Sync + 'static {
     fn mapped(_: MappedBytes) -> Option<Self> {
         None
     }
-    /// Moves encodings to mapped files, if they can be kept there.
-    fn map_all<'a>(_: impl Iterator<Item = &'a mut Self>, _: &MappedFiles) {}
     /// Appends all of the encoding's data, as bytes.
     fn write(&self, to: &mut Vec<u8>);
     /// All of the encoding's data, as bytes.

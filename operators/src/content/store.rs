@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use turnflow_engine::component::{BackedUp, DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
-use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::wording::count;
 use turnflow_tables::{Mode, Table};
 
@@ -60,16 +59,14 @@ pub(super) struct Store<V> {
     maps: Maps,
     /// Whether rows have moved to other data files than those in which their encodings are used.
     has_moved: bool,
+    /// Whether encodings of fixed width do not lie in the data files as they are, so that they are on the heap.
+    is_of_earlier_form: bool,
     of: std::marker::PhantomData<V>,
 }
 
 impl<V: Stored> Store<V> {
     /// Opens the dataset and reads all of it.
-    pub async fn open(
-        directory: Option<&Path>,
-        dimension: usize,
-        files: Option<&Arc<MappedFiles>>,
-    ) -> Result<(Self, Vec<(ContentHash, V)>), IndexError> {
+    pub async fn open(directory: Option<&Path>, dimension: usize) -> Result<(Self, Vec<(ContentHash, V)>), IndexError> {
         let path = directory.map(dataset_path);
         let mut store = Self {
             path: path.clone(),
@@ -81,6 +78,7 @@ impl<V: Stored> Store<V> {
             row_bytes: 0,
             maps: Maps::default(),
             has_moved: false,
+            is_of_earlier_form: false,
             of: std::marker::PhantomData,
         };
         let mut vectors = Vec::new();
@@ -94,13 +92,14 @@ impl<V: Stored> Store<V> {
             return Ok((store, vectors));
         }
         let uri = path.to_string_lossy().into_owned();
-        let kept = files.map(|files| (files, &mut store.maps));
-        let stored = read(&uri, dimension, kept, |rows| vectors.extend(rows)).await;
+        let stored = read(&uri, dimension, Some(&mut store.maps), |rows| vectors.extend(rows)).await;
         match stored {
             Ok((dataset, 0)) => {
                 // Appends of an earlier process that are not compacted yet.
                 store.appends = dataset.fragments().saturating_sub(1);
                 store.measure(vectors.first().map(|(_, value)| value));
+                store.is_of_earlier_form =
+                    V::width(dimension).is_some() && !vectors.is_empty() && store.maps.is_empty();
                 store.hold(dataset);
             }
             // The other rows are valid, because each row has its own checksum.
@@ -220,8 +219,14 @@ impl<V: Stored> Store<V> {
         }
     }
 
+    /// Whether a replacement with all encodings would let them be used where they are stored.
+    pub fn is_of_earlier_form(&self) -> bool {
+        self.is_of_earlier_form
+    }
+
     /// Replaces the stored vectors with these.
     pub async fn replace(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<(), IndexError> {
+        self.is_of_earlier_form = false;
         self.write(vectors, Some(Mode::Overwrite)).await?;
         self.appends = self.appends.max(FEW_APPENDS + 1);
         self.has_moved = true;
@@ -338,6 +343,8 @@ fn at(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> IndexErro
 mod tests {
     use std::collections::HashMap;
 
+    use arrow_array::{RecordBatch, RecordBatchIterator};
+    use arrow_schema::{Field, Schema};
     use turnflow_engine::inference::Vector;
 
     use super::*;
@@ -347,7 +354,7 @@ mod tests {
     }
 
     async fn open(directory: &Path) -> (Store<Vector>, HashMap<ContentHash, Vector>) {
-        let (store, stored) = Store::open(Some(directory), 2, None).await.unwrap();
+        let (store, stored) = Store::open(Some(directory), 2).await.unwrap();
         (store, stored.into_iter().collect())
     }
 
@@ -366,7 +373,7 @@ mod tests {
 
     /// Several batches are read at a time, in their order: of a content that is stored twice, the last encoding counts.
     #[tokio::test(flavor = "multi_thread")]
-    async fn many_rows_are_read_in_their_order_and_moved_to_files() {
+    async fn many_rows_are_read_in_their_order_and_used_where_they_are() {
         let place = tempfile::tempdir().unwrap();
         let row = |number: u32, by: f32| {
             let mut hash = [0; 32];
@@ -378,13 +385,11 @@ mod tests {
         store.append(rows.clone()).await.unwrap();
         store.append(vec![row(7, 2.0), row(29_999, 2.0)]).await.unwrap();
         drop(store);
-        for files in [None, Some(MappedFiles::new(place.path()))] {
-            let (store, stored) = Store::<Vector>::open(Some(place.path()), 2, files.as_ref()).await.unwrap();
-            assert_eq!(stored[..rows.len()], rows);
-            assert_eq!(stored[rows.len()..], [row(7, 2.0), row(29_999, 2.0)]);
-            assert_eq!(store.appends, 1);
-            assert!(stored.iter().all(|(_, vector)| vector.are_mapped() == files.is_some()), "where they are stored");
-        }
+        let (store, stored) = Store::<Vector>::open(Some(place.path()), 2).await.unwrap();
+        assert_eq!(stored[..rows.len()], rows);
+        assert_eq!(stored[rows.len()..], [row(7, 2.0), row(29_999, 2.0)]);
+        assert_eq!((store.appends, store.is_of_earlier_form()), (1, false));
+        assert!(stored.iter().all(|(_, vector)| vector.are_mapped()), "where they are stored");
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let own: Vec<&str> = maps.lines().filter(|line| line.contains(&*place.path().to_string_lossy())).collect();
         assert!(own.iter().all(|line| line.contains(".lance")), "no other files are mapped: {own:?}");
@@ -416,6 +421,27 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn vectors_of_an_earlier_form_are_used_where_they_are_after_a_replacement() {
+        let place = tempfile::tempdir().unwrap();
+        let of_now: Vec<_> = batches::<Vector>(vectors(0..90).into(), 2, true).map(Result::unwrap).collect();
+        let plain = |field: &Arc<Field>| Field::clone(field).with_metadata(HashMap::new());
+        let schema = Arc::new(Schema::new(of_now[0].schema().fields().iter().map(plain).collect::<Vec<_>>()));
+        let earlier = of_now.into_iter().map(|batch| RecordBatch::try_new(schema.clone(), batch.columns().to_vec()));
+        let earlier = Box::new(RecordBatchIterator::new(earlier.collect::<Vec<_>>(), schema.clone()));
+        let path = dataset_path(place.path());
+        Table::write(path.to_str().unwrap(), earlier, Mode::Create).await.unwrap();
+        let (mut store, stored) = Store::<Vector>::open(Some(place.path()), 2).await.unwrap();
+        assert!(store.is_of_earlier_form() && stored.iter().all(|(_, vector)| !vector.are_mapped()));
+        assert_eq!(stored, vectors(0..90));
+        store.replace(stored).await.unwrap();
+        let mut placed = Vec::new();
+        assert!(store.moved(|rows| placed.extend(rows)).await && !store.is_of_earlier_form());
+        assert!(placed.iter().all(|(_, vector)| vector.are_mapped()));
+        assert_eq!(placed, vectors(0..90));
+        assert!(!Store::<Vector>::open(Some(place.path()), 2).await.unwrap().0.is_of_earlier_form());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn only_what_is_lost_is_put_aside() {
         let place = tempfile::tempdir().unwrap();
         let path = dataset_path(place.path());
@@ -424,7 +450,7 @@ mod tests {
         std::fs::rename(&path, &away).unwrap();
         // The operating system refuses to follow this link.
         std::os::unix::fs::symlink(&path, &path).unwrap();
-        let refused = Store::<Vector>::open(Some(place.path()), 2, None).await;
+        let refused = Store::<Vector>::open(Some(place.path()), 2).await;
         assert!(matches!(refused, Err(IndexError::Io { action: "look for", .. })));
         std::fs::remove_file(&path).unwrap();
         std::fs::rename(&away, &path).unwrap();

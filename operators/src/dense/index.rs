@@ -18,7 +18,7 @@ use turnflow_engine::component::{
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
-use turnflow_engine::mapped::{MappedBytes, MappedFiles};
+use turnflow_engine::mapped::MappedBytes;
 use turnflow_engine::record::Hit;
 
 use super::SearchIndex;
@@ -122,10 +122,6 @@ impl Stored for Vector {
 
     fn mapped(bytes: MappedBytes) -> Option<Self> {
         Self::mapped(bytes)
-    }
-
-    fn map_all<'a>(vectors: impl Iterator<Item = &'a mut Self>, files: &MappedFiles) {
-        Self::map_all(vectors, files);
     }
 
     fn write(&self, to: &mut Vec<u8>) {

@@ -29,7 +29,9 @@ pub(super) enum Row {
 
 /// A hash of the bytes of a file.
 pub(super) fn hash_of(file: &Path) -> io::Result<blake3::Hash> {
-    Ok(blake3::hash(&fs::read(file)?))
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(fs::File::open(file)?)?;
+    Ok(hasher.finalize())
 }
 
 /// Reads a data file with the columns of passages.
