@@ -28,7 +28,7 @@ use turnflow_engine::state::PASSAGES;
 use turnflow_tables::{Mode, Table};
 
 use self::read::{OfFile, Row, hash_of};
-use self::rows::{COLUMNS, batches, bytes_of};
+use self::rows::{COLUMNS, batches, bytes_of_all};
 use crate::cores::on_all_cores;
 
 /// Bits of a version that are Lance's.
@@ -36,7 +36,7 @@ const BITS: u32 = 24;
 /// Bytes of a data file when the table is written anew, about: files are read by several cores.
 const FILE_BYTES: u64 = 64 << 20;
 /// Minimum and maximum number of rows in a data file.
-const FILE_ROWS: std::ops::RangeInclusive<u64> = 1024..=1 << 18;
+const FILE_ROWS: std::ops::RangeInclusive<u64> = 1024..=1 << 17;
 /// The last files are merged when there are so many.
 const MERGED: usize = if cfg!(test) { 4 } else { 32 };
 /// A file is merged with those after it unless it has so many times their rows.
@@ -155,7 +155,7 @@ impl PassageTable {
     async fn write_all(&mut self, all: Vec<Arc<Chunk>>) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(directory)?;
-        let (count, bytes) = (all.len() as u64, all.iter().map(|chunk| bytes_of(chunk)).sum());
+        let (count, bytes) = (all.len() as u64, bytes_of_all(&all));
         if !has_room(directory, bytes)? {
             return Err(io::Error::other("the disk is nearly full"));
         }
