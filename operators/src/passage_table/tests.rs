@@ -173,7 +173,7 @@ async fn small_changes_are_merged_and_what_is_not_needed_goes() {
     table.maintain(Some((0..100).map(|id| of(id, 0)).collect())).await.unwrap();
     let (mut merges, mut replaced) = (0, 0);
     for number in 1..400 {
-        table.append(edit(number % 10, if number < 10 { 0 } else { number - 10 }, number)).await.unwrap();
+        table.append(edit(number % 10, number.saturating_sub(10), number)).await.unwrap();
         match table.upkeep() {
             Some(Upkeep::Merge) => {
                 table.maintain(None).await.unwrap();
