@@ -95,6 +95,11 @@ const REPLIES: &[(&str, &str, &str)] = &[
         "````\n```\na<think>b c</think>\n```\nx</think>y\n````\n",
         "",
     ),
+    (
+        "It opens with <think>, and must close it with </think>.",
+        "It opens with <think>, and must close it with </think>.",
+        "",
+    ),
     ("Use <think>…</think> here.", "Use <think>…</think> here.", ""),
     ("analysis of the ferry: ten.", "analysis of the ferry: ten.", ""),
     (

@@ -136,6 +136,10 @@ pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
     if !is_apart {
         return AND.contains(&shown);
     }
+    // The second one is a word before a sign, too.
+    if inner.ends_with([' ', '\t']) && after.starts_with([',', '.', ';', ':', ')', '!', '?']) {
+        return true;
+    }
     if inner.contains('\n') {
         // A list that names them begins a line behind the first one only.
         return inner.starts_with('\n') && !inner.trim_end_matches([' ', '\t']).ends_with('\n');
