@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check};
+use turnflow_engine::component::{Building, Check, built};
 use turnflow_engine::connector::{AnswerLog, AnswerSink, ConnectorError, Delivery, KeptAnswers};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::FilePath;
@@ -80,13 +80,15 @@ impl Shape<'_> {
     }
 
     /// The sink, which gets only the answers that meet the condition.
-    pub fn chosen<'a>(&self, sink: Building<'a, dyn AnswerSink>) -> Building<'a, dyn AnswerSink> {
-        let Some(when) = self.when else { return sink };
-        let condition = when.compiled();
-        Box::pin(async move {
-            let (condition, inner) = (condition?, sink.await?);
-            Ok(Box::new(Chosen { condition, inner }) as Box<dyn AnswerSink>)
-        })
+    pub fn chosen<'a>(&self, sink: Result<impl AnswerSink + 'static, ConnectorError>) -> Building<'a, dyn AnswerSink> {
+        let condition = self.when.map(When::compiled).transpose();
+        built(sink.and_then(|sink| {
+            let inner: Box<dyn AnswerSink> = Box::new(sink);
+            Ok(match condition? {
+                Some(condition) => Box::new(Chosen { condition, inner }),
+                None => inner,
+            })
+        }))
     }
 }
 

@@ -46,9 +46,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, Header
 use reqwest::{Client, Method, StatusCode, redirect};
 use serde::Deserialize;
 use tokio::time::Instant;
-use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode, built,
-};
+use turnflow_engine::component::{Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -171,7 +169,7 @@ impl SinkConfig for HttpSinkConfig {
         if let Err(problem) = Target::parse(&self.url) {
             check.error("wrong-value", "url", problem);
         }
-        if let Err(problem) = self.all_headers() {
+        if let Err(problem) = reply::headers(&self.headers) {
             check.error("wrong-value", "headers", problem);
         }
         self.shape().validate(check);
@@ -210,22 +208,13 @@ impl SinkConfig for HttpSinkConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
+        self.shape().chosen(self.sink())
     }
 }
 
 impl HttpSinkConfig {
     fn shape(&self) -> Shape<'_> {
         Shape { when: self.when.as_ref(), body: self.body.as_ref() }
-    }
-
-    fn all_headers(&self) -> Result<HeaderMap, String> {
-        let header = |(name, value): (&String, &String)| {
-            let known = name.parse::<HeaderName>().map_err(|_| format!("`{name}` is not the name of a header"))?;
-            let value = HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` is not valid"))?;
-            Ok((known, value))
-        };
-        self.headers.iter().map(header).collect()
     }
 
     /// Builds the sink.
@@ -249,7 +238,7 @@ impl HttpSinkConfig {
                 HttpMethod::Delete => Method::DELETE,
             },
             auth: self.auth.clone(),
-            headers: self.all_headers().map_err(lasting)?,
+            headers: reply::headers(&self.headers).map_err(lasting)?,
             bodies: self.shape().bodies()?,
             accept: self.accept.as_ref().map(shape::compiled).transpose()?,
             pace: Mutex::new(Pace { each: self.rate.map(|rate| Duration::from_secs_f64(1.0 / rate)), next: None }),

@@ -1,8 +1,9 @@
-//! What a receiver replies, and what that means.
+//! Headers of requests, and what the replies of receivers mean.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use turnflow_engine::component::ComponentError;
@@ -16,6 +17,16 @@ const SHOWN: usize = 200;
 /// Maximum size of a reply that a program gets; the rest is not read, because it may have no end.
 const MOST: usize = 1 << 20;
 const MOST_BYTES_OF_A_CHARACTER: usize = 4;
+
+/// The headers of requests that a configuration names.
+pub(crate) fn headers(given: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
+    let header = |(name, value): (&String, &String)| {
+        let known = name.parse::<HeaderName>().map_err(|_| format!("`{name}` is not the name of a header"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` is not valid"))?;
+        Ok((known, value))
+    };
+    given.iter().map(header).collect()
+}
 
 /// A reply.
 pub(crate) struct Reply {

@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, Search, SinkPosition, Syncing,
 };
@@ -129,7 +129,7 @@ impl SinkConfig for JsonLinesSinkConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        self.shape().chosen(built(self.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
+        self.shape().chosen(self.sink(Path::new("")))
     }
 }
 

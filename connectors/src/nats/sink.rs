@@ -27,7 +27,7 @@ use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErro
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -99,7 +99,7 @@ impl SinkConfig for NatsSinkConfig {
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        self.shape().chosen(built(self.sink(context.id()).map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
+        self.shape().chosen(self.sink(context.id()))
     }
 }
 

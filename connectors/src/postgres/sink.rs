@@ -39,7 +39,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -123,7 +123,7 @@ impl SinkConfig for PostgresSinkConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
+        self.shape().chosen(self.sink())
     }
 }
 

@@ -31,19 +31,17 @@ use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hmac::{Hmac, Mac};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode, Url, redirect};
 use serde::Deserialize;
 use sha2::Sha256;
 use turnflow_engine::clock::now_s;
-use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode, built,
-};
+use turnflow_engine::component::{Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
 
-use crate::http_sink::reply::Reply;
+use crate::http_sink::reply::{Reply, headers};
 use crate::remote::header_key;
 use crate::secret::Secret;
 use crate::shape::{Bodies, BodyConfig, Shape, When};
@@ -107,7 +105,7 @@ impl SinkConfig for WebhookConfig {
         if let Err(problem) = self.target() {
             check.error("wrong-value", "url", problem);
         }
-        if let Err(problem) = self.all_headers() {
+        if let Err(problem) = headers(&self.headers) {
             check.error("wrong-value", "headers", problem);
         }
         self.shape().validate(check);
@@ -130,7 +128,7 @@ impl SinkConfig for WebhookConfig {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        self.shape().chosen(built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>)))
+        self.shape().chosen(self.sink())
     }
 }
 
@@ -147,15 +145,6 @@ impl WebhookConfig {
         }
     }
 
-    fn all_headers(&self) -> Result<HeaderMap, String> {
-        let header = |(name, value): (&String, &String)| {
-            let known = name.parse::<HeaderName>().map_err(|_| format!("`{name}` is not the name of a header"))?;
-            let value = HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` is not valid"))?;
-            Ok((known, value))
-        };
-        self.headers.iter().map(header).collect()
-    }
-
     /// Builds the sink.
     ///
     /// # Errors
@@ -167,7 +156,7 @@ impl WebhookConfig {
         let client = Client::builder()
             .timeout(Duration::from_secs_f64(self.timeout_s))
             .redirect(redirect::Policy::none())
-            .default_headers(self.all_headers().map_err(wrong)?)
+            .default_headers(headers(&self.headers).map_err(wrong)?)
             .build();
         Ok(Webhook {
             client: client.map_err(|error| wrong(error.to_string()))?,

@@ -186,7 +186,7 @@ fn mistakes_are_told() {
     assert!(config(r#"(input: "x", url: "ftp://a")"#).target().unwrap_err().contains("only http and https"));
     assert!(config(r#"(input: "x", url: "here")"#).target().unwrap_err().contains("not a URL"));
     let headers = config(r#"(input: "x", url: "http://a", headers: {"a b": "c"})"#);
-    assert!(headers.all_headers().unwrap_err().contains("`a b`"));
+    assert!(super::headers(&headers.headers).unwrap_err().contains("`a b`"));
     let secret = config(r#"(input: "x", url: "http://a", secret: Some(Env("TURNFLOW_NO_SUCH_SECRET")))"#);
     assert!(format!("{:?}", secret.sink().err()).contains("TURNFLOW_NO_SUCH_SECRET"));
     let shown = config(r#"(input: "x", url: "https://u:p@a.example/secret?token=t")"#).explain();

@@ -55,7 +55,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::claims::real;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, Recovered, Search, SinkPosition, Syncing,
 };
@@ -171,8 +171,7 @@ impl SinkConfig for Claimed {
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        let sink = built(self.config.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>));
-        self.config.shape().chosen(sink)
+        self.config.shape().chosen(self.config.sink(Path::new("")))
     }
 }
 
