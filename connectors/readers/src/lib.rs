@@ -17,6 +17,7 @@ pub mod eml;
 pub mod epub;
 mod error;
 mod fields;
+mod front_matter;
 pub mod html;
 pub mod markdown;
 mod markup;

@@ -52,7 +52,18 @@ fn shown(url: &str) -> String {
 fn failed(error: RedisError) -> ConnectorError {
     let is_refused =
         error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
-    if is_refused { refused(error) } else { passing(error) }
+    match is_refused {
+        true => refused(error),
+        false => passing(told(error)),
+    }
+}
+
+/// What is wrong. A time limit of a socket has the text of an operating system's error.
+fn told(error: RedisError) -> Box<dyn std::error::Error + Send + Sync> {
+    match error.is_timeout() {
+        true => format!("the server has not replied for {} s", PATIENCE.as_secs()).into(),
+        false => error.into(),
+    }
 }
 
 impl Server {

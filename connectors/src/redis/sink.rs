@@ -26,7 +26,7 @@ use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
 
-use super::{Server, check_url, shown};
+use super::{Server, check_url, shown, told};
 use crate::remote::passing;
 use crate::secret::Secret;
 use crate::shape::{Bodies, BodyConfig, Shape, When};
@@ -168,7 +168,7 @@ impl RedisSink {
         let failed = |error: RedisError| match error.kind() {
             // Another kind of value is under this key: that is not this answer's fault.
             ErrorKind::UnexpectedReturnType => passing(format!("`{stream}`: {error}")),
-            _ => passing(format!("{}: {error}", shown(url))),
+            _ => passing(format!("{}: {}", shown(url), told(error))),
         };
         add.query::<String>(connection).map_err(failed).map(drop)
     }

@@ -104,6 +104,10 @@ pub trait Prepare: Send + Sync {
     fn asks_a_server(&self) -> bool {
         false
     }
+    /// Asks the server for something short that it has not been asked before, to tell whether it or a content is at fault.
+    fn probe(&self) -> BoxFuture<'static, Result<(), IndexError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// In a cluster: from now on, data that another process has is not computed again.
     fn ask_elsewhere(&self, _elsewhere: Arc<dyn Elsewhere>) {}
     /// Answers what this index asks in another process ([`Elsewhere::ask`]).

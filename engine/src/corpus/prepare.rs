@@ -47,9 +47,6 @@ const PREPARE_ATTEMPTS: u32 = 4;
 /// waits as long as the model's own limits say.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// A server that refuses as many contents, and takes none beside them, is itself at fault.
-const REFUSED: usize = 3;
-
 /// The preparations that a corpus's indexes need, by index key. They may change while the corpus is read.
 pub type Preparations = Arc<RwLock<Vec<(String, Arc<dyn Prepare>)>>>;
 
@@ -235,18 +232,20 @@ impl Preparing {
         }
     }
 
-    /// Tries once to prepare a part, as long as the server of the model is not silent for too long.
+    /// Tries once to prepare a part, as long as the server of the model has not failed or been silent for too long since
+    /// `begun`.
     pub(super) async fn attempt_in_time(
         &self,
         preparation: &Arc<dyn Prepare>,
         part: &[Content],
+        begun: Instant,
     ) -> Result<bool, IndexError> {
         let attempt = self.attempt(preparation, part);
         let Some(silence) = self.silence.filter(|_| preparation.asks_a_server()) else { return attempt.await };
-        let (mut attempt, begun) = (std::pin::pin!(attempt), Instant::now());
+        let mut attempt = std::pin::pin!(attempt);
         loop {
             // What it has answered meanwhile shows that it works, and is slow.
-            let since = self.waiting.worked_last().map_or(begun, |last| last.max(begun));
+            let since = self.waiting.worked_last(preparation).map_or(begun, |last| last.max(begun));
             let left = silence.saturating_sub(since.elapsed());
             if left.is_zero() {
                 let (url, seconds) = ("the model's server".to_owned(), silence.as_secs_f64());
@@ -266,9 +265,9 @@ impl Preparing {
             let reason = known.unwrap_or_else(|| "the model's server is away".to_owned());
             return self.set_aside(preparation, part, commit, &reason);
         }
-        let mut delay = RETRY.0;
+        let (mut delay, begun) = (RETRY.0, Instant::now());
         for attempt in 1..=PREPARE_ATTEMPTS {
-            match self.attempt_in_time(preparation, part).await {
+            match self.attempt_in_time(preparation, part, begun).await {
                 Ok(_) => break,
                 Err(error) if error.is_silence() => {
                     self.waiting.is_away(preparation, Some(true));
@@ -276,7 +275,7 @@ impl Preparing {
                     break;
                 }
                 Err(error) if error.is_outage() => {
-                    self.apart(preparation, part, commit, &error).await;
+                    self.apart(preparation, part, commit, &error, begun).await;
                     break;
                 }
                 Err(error) if attempt < PREPARE_ATTEMPTS => {
@@ -284,7 +283,7 @@ impl Preparing {
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(RETRY.1);
                 }
-                Err(_) => drop(self.give_up(preparation, part, commit).await),
+                Err(error) => drop(self.give_up(preparation, part, commit, &error).await),
             }
         }
         tracing::debug!(corpus = %self.corpus, contents = part.len(), "prepared");
@@ -298,6 +297,7 @@ impl Preparing {
         part: &[Content],
         commit: Option<Commit>,
         error: &IndexError,
+        begun: Instant,
     ) {
         let (mut any, mut failed, mut left) = (false, Failures::default(), part.to_vec());
         left.sort_by_key(Content::hash);
@@ -307,12 +307,12 @@ impl Preparing {
             && let Some(content) = left.pop()
         {
             let alone = std::slice::from_ref(&content);
-            match self.attempt(preparation, alone).await {
+            match self.attempt_in_time(preparation, alone, begun).await {
                 Ok(was_called) => any |= was_called,
                 Err(error) if error.is_outage() => {
                     waiting.push(content);
                     failed.add(&error);
-                    if failed.are_an_absence() && !any {
+                    if error.is_silence() || failed.are_an_absence() && !any {
                         self.waiting.is_away(preparation, Some(true));
                     }
                 }
@@ -324,40 +324,56 @@ impl Preparing {
     }
 
     /// Prepares each content separately, so that a bad one does not block the others. Writes a dead letter for each that
-    /// still fails. Returns those that wait because of the server: it is away, or it refuses several contents and takes
-    /// none.
+    /// still fails although the server takes others. Returns those that wait because of the server.
     pub(super) async fn give_up(
         &self,
         preparation: &Arc<dyn Prepare>,
         part: &[Content],
         commit: Option<Commit>,
+        error: &IndexError,
     ) -> HashSet<ContentHash> {
-        let (mut waiting, mut refused) = (HashSet::new(), Vec::new());
-        for content in part {
-            let alone = std::slice::from_ref(content);
-            match self.attempt(preparation, alone).await {
-                Ok(_) => {}
-                // An outage is no fault of the content.
-                Err(error) if error.is_outage() => {
-                    self.set_aside(preparation, alone, commit, &error);
-                    waiting.insert(content.hash());
-                }
-                Err(error) => refused.push((content, error)),
-            }
+        let mut waiting = HashSet::new();
+        let mut wait = |contents: &[Content], error: &IndexError| {
+            self.set_aside(preparation, contents, commit, error);
+            waiting.extend(contents.iter().map(Content::hash));
+        };
+        if self.is_of_the_server(preparation, error).await {
+            wait(part, error);
+            return waiting;
         }
-        let of_the_server = refused.len() >= REFUSED
-            && refused.len() == part.len()
-            && refused.iter().all(|(_, error)| error.is_of_a_server());
-        for (content, error) in refused {
-            if of_the_server {
-                self.set_aside(preparation, std::slice::from_ref(content), commit, &error);
-                waiting.insert(content.hash());
-                continue;
+        for (at, content) in part.iter().enumerate() {
+            let alone = std::slice::from_ref(content);
+            // The server may have come back between the refusal and the question, or have gone again: both are asked twice.
+            for is_last in [false, true] {
+                let Err(error) = self.attempt_in_time(preparation, alone, Instant::now()).await else { break };
+                // An outage is no fault of the content.
+                if error.is_silence() || !error.is_outage() && self.is_of_the_server(preparation, &error).await {
+                    self.waiting.is_away(preparation, Some(true));
+                    wait(&part[at..], &error);
+                    return waiting;
+                }
+                if error.is_outage() {
+                    wait(alone, &error);
+                    break;
+                }
+                if is_last || !error.is_of_a_server() {
+                    let reason = format!("could not be prepared for indexing: {error}");
+                    self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
+                    break;
+                }
             }
-            let reason = format!("could not be prepared for indexing: {error}");
-            self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
         }
         waiting
+    }
+
+    /// Whether a server that has refused a content refuses everything now, such as one whose quota is used up.
+    async fn is_of_the_server(&self, preparation: &Arc<dyn Prepare>, error: &IndexError) -> bool {
+        let probe = || caught_async(|| preparation.probe());
+        match (error.is_of_a_server(), self.silence) {
+            (false, _) => false,
+            (true, None) => !matches!(probe().await, Ok(Ok(()))),
+            (true, Some(silence)) => !matches!(tokio::time::timeout(silence, probe()).await, Ok(Ok(Ok(())))),
+        }
     }
 }
 

@@ -67,21 +67,23 @@ struct State {
     away: Vec<Weak<dyn Prepare>>,
     /// The longest pause that a server has asked for since the last attempt.
     asked: Option<Duration>,
-    /// When a server has prepared something.
-    worked: Option<Instant>,
+    /// Contents that were tried alone, and that the server has not answered.
+    unanswered: HashSet<ContentHash>,
+    /// When the server of a preparation, by its address, has last prepared something.
+    worked: HashMap<usize, Instant>,
 }
 
 impl Waiting {
     /// A server has prepared something.
     pub(super) fn worked(&self, preparation: &Arc<dyn Prepare>) {
         self.is_away(preparation, Some(false));
-        self.state.lock().worked = Some(Instant::now());
+        self.state.lock().worked.insert(address(preparation), Instant::now());
         self.worked.notify_one();
     }
 
-    /// When a server has last prepared something.
-    pub(super) fn worked_last(&self) -> Option<Instant> {
-        self.state.lock().worked
+    /// When the server has last prepared something.
+    pub(super) fn worked_last(&self, preparation: &Arc<dyn Prepare>) -> Option<Instant> {
+        self.state.lock().worked.get(&address(preparation)).copied()
     }
 
     /// A server has failed, and may have asked for a pause.
@@ -121,6 +123,10 @@ impl Waiting {
         }
         now.unwrap_or(known.is_some())
     }
+}
+
+fn address(preparation: &Arc<dyn Prepare>) -> usize {
+    Arc::as_ptr(preparation).cast::<()>() as usize
 }
 
 /// A content that waits.
@@ -299,6 +305,7 @@ impl Preparing {
             if state.count() == 0 {
                 state.is_tried = false;
                 state.away.clear();
+                state.unanswered.clear();
                 drop(state);
                 tracing::warn!(corpus = %self.corpus, "no passage is missing any more");
                 return;
@@ -308,12 +315,26 @@ impl Preparing {
     }
 
     /// Tries once to prepare contents that wait. Returns whether any is prepared, or refused for a reason of its own.
-    async fn try_again(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>, round: usize) -> bool {
+    async fn try_again(&self, preparation: &Arc<dyn Prepare>, contents: Vec<Content>, round: usize) -> bool {
+        let (unanswered, others): (Vec<Content>, Vec<Content>) = {
+            let state = self.waiting.state.lock();
+            contents.into_iter().partition(|content| state.unanswered.contains(&content.hash()))
+        };
+        let has_others = !others.is_empty();
+        let any = self.try_others(preparation, others, round).await;
+        match has_others && self.waiting.is_away(preparation, None) {
+            true => any,
+            false => any | self.try_unanswered(preparation, &unanswered, round).await,
+        }
+    }
+
+    async fn try_others(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>, round: usize) -> bool {
         in_order(&mut contents);
+        let mut any = false;
         // What another process has prepared meanwhile does not show that the server is back.
-        let (mut any, mut is_back, mut failed) = (false, false, Failures::default());
+        let (mut is_back, mut failed) = (false, Failures::default());
         for part in parts(&contents) {
-            match self.attempt_in_time(preparation, part).await {
+            match self.attempt_in_time(preparation, part, Instant::now()).await {
                 Ok(was_called) => {
                     is_back |= was_called;
                     any |= self.found(preparation, part);
@@ -331,18 +352,21 @@ impl Preparing {
                     part.sort_by_key(Content::hash);
                     for n in 0..part.len() {
                         let alone = std::slice::from_ref(&part[(n + round.wrapping_mul(AWAY)) % part.len()]);
-                        match self.attempt_in_time(preparation, alone).await {
+                        match self.attempt_in_time(preparation, alone, Instant::now()).await {
                             Ok(was_called) => {
                                 is_back |= was_called;
                                 any |= self.found(preparation, alone);
                             }
                             // It may only be slow, but then it has time for one.
                             Err(error) if error.is_silence() => {
-                                self.waiting.is_away(preparation, Some(true));
-                                return any;
+                                self.waiting.state.lock().unanswered.insert(alone[0].hash());
+                                if !is_back {
+                                    self.waiting.is_away(preparation, Some(true));
+                                    return any;
+                                }
                             }
                             Err(error) if error.is_outage() => failed.add(&error),
-                            Err(_) => any |= self.refused(preparation, alone).await,
+                            Err(error) => any |= self.refused(preparation, alone, &error).await,
                         }
                         if failed.are_an_absence() && !is_back {
                             self.waiting.is_away(preparation, Some(true));
@@ -350,16 +374,35 @@ impl Preparing {
                         }
                     }
                 }
-                Err(_) => any |= self.refused(preparation, part).await,
+                Err(error) => any |= self.refused(preparation, part, &error).await,
             }
+        }
+        any
+    }
+
+    /// Tries contents that the server has not answered before, and that it may hang at, until one is not answered again.
+    async fn try_unanswered(&self, preparation: &Arc<dyn Prepare>, contents: &[Content], round: usize) -> bool {
+        let mut any = false;
+        for n in 0..contents.len() {
+            let alone = std::slice::from_ref(&contents[(n + round) % contents.len()]);
+            let tried = self.attempt_in_time(preparation, alone, Instant::now()).await;
+            if tried.as_ref().is_err_and(IndexError::is_silence) {
+                break;
+            }
+            self.waiting.state.lock().unanswered.remove(&alone[0].hash());
+            any |= match tried {
+                Ok(_) => self.found(preparation, alone),
+                Err(error) if error.is_outage() => false,
+                Err(error) => self.refused(preparation, alone, &error).await,
+            };
         }
         any
     }
 
     /// Tries each of these contents for the last time, for a reason that is not an outage. Returns whether any waits no
     /// longer.
-    async fn refused(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> bool {
-        let waiting = self.give_up(preparation, part, None).await;
+    async fn refused(&self, preparation: &Arc<dyn Prepare>, part: &[Content], error: &IndexError) -> bool {
+        let waiting = self.give_up(preparation, part, None, error).await;
         let done: Vec<Content> = part.iter().filter(|content| !waiting.contains(&content.hash())).cloned().collect();
         !done.is_empty() && self.found(preparation, &done)
     }

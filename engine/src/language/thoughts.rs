@@ -14,7 +14,8 @@ mod within;
 
 use self::code::CodeState;
 use self::scan::{Scan, second_closing};
-use self::tags::{LONGEST, Opening, STARTS, TAGS, begins_with, closing, find, is_blank, may_be_closing, opening};
+use self::tags::{LONGEST, Match, Opening, STARTS, TAGS};
+use self::tags::{begins_with, closing, empty, find, is_blank, matched, may_be_closing, opening, opens_quotation};
 use self::within::{Found, Search, Stop, begins_thoughts, is_named, stop};
 
 /// What models that mark their thoughts with control tokens put around the text too, in lower case.
@@ -28,6 +29,9 @@ const MARKS: &[&str] = &[
     "<|end|>",
     "<|return|>",
 ];
+
+/// What some models put around the text that follows their thoughts.
+const ANSWER: (&str, &str) = ("<answer>", "</answer>");
 
 /// A reply in two parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,8 +96,10 @@ pub struct Splitter {
     lacks_opening: bool,
     /// Whether thoughts have ended.
     has_thought: bool,
-    /// Whether their tags are control tokens.
-    is_marked: bool,
+    /// Bytes of thoughts before those that are read.
+    opened: usize,
+    /// Marks that are no part of the text.
+    marks: &'static [&'static str],
     /// Where the text is in code.
     code: CodeState,
     is_at_line_start: bool,
@@ -140,7 +146,8 @@ impl Splitter {
             thoughts: String::new(),
             lacks_opening: false,
             has_thought: false,
-            is_marked: false,
+            opened: 0,
+            marks: &[],
             code: CodeState::default(),
             is_at_line_start: true,
             unclosed: 0,
@@ -166,11 +173,14 @@ impl Splitter {
     pub fn end(&mut self) -> String {
         let mut out = String::new();
         self.has_ended = true;
-        if matches!(self.state, State::Unknown | State::Text | State::Within(..)) {
+        while self.step(&mut out) {}
+        for _ in 0..MOST_MIXED {
+            let State::Thought(close) = self.state else { break };
+            self.closed_by_another(close);
             while self.step(&mut out) {}
         }
         let rest = std::mem::take(&mut self.held).split_off(std::mem::take(&mut self.done));
-        let rest = if self.is_marked { without_marks(&rest) } else { rest };
+        let rest = if self.marks.is_empty() { rest } else { without_marks(&rest, self.marks) };
         if self.state == State::Text
             && self.has_thought
             && !self.code.is_in_block()
@@ -186,6 +196,28 @@ impl Splitter {
             State::Start | State::Unknown | State::Text | State::Within(..) => out.push_str(&rest),
         }
         out
+    }
+
+    /// Thoughts that the tag of another kind closes, such as `<thinking>` and `</think>`.
+    fn closed_by_another(&mut self, close: &str) {
+        let held = self.held.split_off(std::mem::take(&mut self.done));
+        self.thoughts.push_str(&held);
+        self.held.clear();
+        let mut scan = Scan::default();
+        let inner = &self.thoughts[self.opened..];
+        if close.starts_with("</")
+            && let Some((at, length)) = scan.next(inner, true)
+        {
+            self.held.push_str(&inner[at + length..]);
+            self.thoughts.truncate(self.opened + at);
+            self.state = State::Start;
+            self.thoughts_end();
+        }
+    }
+
+    /// Begins thoughts.
+    fn open(&mut self, close: &'static str) {
+        (self.state, self.opened) = (State::Thought(close), self.thoughts.len());
     }
 
     /// What is not decided.
@@ -215,7 +247,22 @@ impl Splitter {
             self.done += blank + length;
             return true;
         }
-        let may_close = self.has_thought && may_be_closing(shown);
+        let (answer, empty) = (matched(shown, ANSWER.0), empty(shown));
+        match (self.has_thought, answer, empty) {
+            (true, Match::Whole(length), _) => {
+                self.done += blank + length;
+                self.marks = &[ANSWER.1];
+                return true;
+            }
+            (_, _, Match::Whole(length)) => {
+                self.done += blank + length;
+                self.thoughts_end();
+                return true;
+            }
+            _ => {}
+        }
+        let may_close = self.has_thought && (may_be_closing(shown) || !shown.is_empty() && answer == Match::Begun)
+            || !shown.is_empty() && empty == Match::Begun;
         let opened = match unmarked(shown) {
             Opening::None => opening(shown),
             unmarked => unmarked,
@@ -223,7 +270,7 @@ impl Splitter {
         match opened {
             Opening::Tag(length, close) => {
                 self.done += blank + length;
-                self.state = State::Thought(close);
+                self.open(close);
             }
             Opening::None if !may_close => {
                 if self.has_thought {
@@ -243,7 +290,8 @@ impl Splitter {
         if let Some((at, length)) = self.scan.next(&self.held[self.done..], self.has_ended) {
             let closed = &self.held[self.done..];
             self.thoughts.push_str(&closed[..at]);
-            self.is_marked |= closed[at..].starts_with("<|");
+            let is_marked = closed[at..].starts_with("<|");
+            self.marks = if is_marked { MARKS } else { self.marks };
             self.done += at + length;
             (self.lacks_opening, self.state) = (true, State::Start);
             self.thoughts_end();
@@ -260,7 +308,7 @@ impl Splitter {
         let rest = &self.held[self.done..];
         if let Some((at, length)) = find(rest, close) {
             self.thoughts.push_str(&rest[..at]);
-            self.is_marked |= close.starts_with("<|");
+            self.mark(close);
             self.done += at + length;
             self.state = State::Start;
             self.thoughts_end();
@@ -282,7 +330,7 @@ impl Splitter {
             match opening(shown) {
                 Opening::Tag(length, close) => {
                     self.done += rest.len() - shown.len() + length;
-                    self.state = State::Thought(close);
+                    self.open(close);
                     return true;
                 }
                 Opening::Undecided if !self.has_ended => return false,
@@ -305,10 +353,7 @@ impl Splitter {
             Stop::Undecided(at) if !self.has_ended => (None, Some((at, 0, ""))),
             Stop::Undecided(_) | Stop::None => (None, None),
         };
-        let mark = match (end, self.is_marked) {
-            (None, true) => may_be_mark(rest),
-            _ => None,
-        };
+        let mark = if end.is_none() { may_be_mark(rest, self.marks) } else { None };
         // A closing tag behind the text is no part of it.
         let is_open = self.has_thought && !self.code.is_in_block() && tag.is_none();
         let last = if is_open { last_closing(rest, end.unwrap_or(rest.len()), &self.tail) } else { None };
@@ -320,9 +365,9 @@ impl Splitter {
         self.done += line.len();
         self.named = self.named.saturating_sub(line.len());
         let before = out.len();
-        match self.is_marked {
-            true => out.push_str(&without_marks(line)),
-            false => out.push_str(line),
+        match self.marks {
+            [] => out.push_str(line),
+            marks => out.push_str(&without_marks(line, marks)),
         }
         self.sent += out.len() - before;
         match tag {
@@ -337,24 +382,25 @@ impl Splitter {
     /// An opening tag within a line.
     fn within(&mut self, length: usize, close: &'static str) -> bool {
         let inner = &self.held[self.done + length..];
-        if self.unclosed > MOST_UNCLOSED {
+        if self.unclosed > MOST_UNCLOSED || opens_quotation(&self.tail) {
             (self.state, self.named) = (State::Text, length);
             return true;
         }
         match self.search.next(inner, close) {
             Found::Close(at, closing) => {
                 let after = &inner[at + closing..];
-                if after.is_empty() && !self.has_ended {
+                let shown = after.trim_start_matches([' ', '\t']);
+                if shown.is_empty() && after.len() <= MOST_BLANK && !self.has_ended {
                     return false;
                 }
                 if !is_named(&self.tail, &inner[..at], after) {
                     self.thoughts.push_str(&inner[..at]);
-                    self.is_marked |= close.starts_with("<|");
                     let blanks = match self.tail.ends_with(char::is_whitespace) {
-                        true => after.len() - after.trim_start_matches([' ', '\t']).len(),
+                        true => (after.len() - shown.len()).min(MOST_BLANK),
                         false => 0,
                     };
                     self.done += length + at + closing + blanks;
+                    self.mark(close);
                     self.state = State::Text;
                     self.thoughts_end();
                     return true;
@@ -371,6 +417,13 @@ impl Splitter {
         // The text goes on behind the tag that it names.
         (self.state, self.named) = (State::Text, length);
         true
+    }
+
+    /// Control tokens come with others.
+    fn mark(&mut self, close: &str) {
+        if close.starts_with("<|") {
+            self.marks = MARKS;
+        }
     }
 
     fn thoughts_end(&mut self) {
@@ -391,6 +444,9 @@ fn unmarked(text: &str) -> Opening {
         _ => Opening::None,
     }
 }
+
+/// Most thoughts in a reply that the tag of another kind closes.
+const MOST_MIXED: usize = 4;
 
 /// After so many tags that nothing closes, further ones are text.
 const MOST_UNCLOSED: usize = 64;
@@ -423,7 +479,7 @@ fn last_closing(text: &str, line: usize, before: &str) -> Option<usize> {
     }
     let mut before = before.to_owned();
     keep_tail(&mut before, &shown[..at]);
-    let is_quoted = before.ends_with(['"', '\'', '`', '“', '«', '(', ' ', '\t']);
+    let is_quoted = opens_quotation(&before) || before.ends_with([' ', '\t']);
     let is_pair = TAGS.iter().any(|(open, _)| {
         let from = before.len().saturating_sub(open.len());
         before.is_char_boundary(from) && begins_with(&before[from..], open)
@@ -432,12 +488,12 @@ fn last_closing(text: &str, line: usize, before: &str) -> Option<usize> {
 }
 
 /// A text without the marks in it.
-fn without_marks(text: &str) -> String {
+fn without_marks(text: &str, marks: &[&str]) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('<') {
         let (before, tail) = rest.split_at(at);
         out.push_str(before);
-        let mark = MARKS.iter().find(|mark| begins_with(tail, mark)).map(|mark| mark.len());
+        let mark = marks.iter().find(|mark| begins_with(tail, mark)).map(|mark| mark.len());
         if mark.is_none() {
             out.push('<');
         }
@@ -448,11 +504,11 @@ fn without_marks(text: &str) -> String {
 }
 
 /// Where a mark may begin at the end of a text.
-fn may_be_mark(text: &str) -> Option<usize> {
+fn may_be_mark(text: &str, marks: &[&str]) -> Option<usize> {
     let at = text.rfind('<')?;
     let rest = &text[at..];
     let is_begun = |mark: &&str| {
         mark.len() > rest.len() && mark.get(..rest.len()).is_some_and(|head| head.eq_ignore_ascii_case(rest))
     };
-    MARKS.iter().any(is_begun).then_some(at)
+    marks.iter().any(is_begun).then_some(at)
 }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -212,6 +213,13 @@ impl<V: Stored> Prepare for Contents<V> {
 
     fn asks_a_server(&self) -> bool {
         self.encoder.is_remote()
+    }
+
+    fn probe(&self) -> BoxFuture<'static, Result<(), IndexError>> {
+        // A cache has no answer to it.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let answer = self.encoder.encode(vec![format!("Is the model there at {}?", now.as_nanos())]);
+        async move { Ok(answer.await.map(drop)?) }.boxed()
     }
 
     fn ask_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {

@@ -261,8 +261,15 @@ impl Jwt {
         }
         let mut reason = None;
         for key in keys.iter().filter(is_candidate) {
-            match decode::<Claims>(token, &key.key, &self.validation(header.alg)) {
-                Ok(valid) => return self.accepted(hash, &keys, &valid.claims, &claims::exact(token)),
+            let validation = self.validation(header.alg);
+            let read = match decode::<Claims>(token, &key.key, &validation) {
+                Err(error) if matches!(error.kind(), ErrorKind::Json(_)) => {
+                    claims::odd(token, &key.key, validation, |claim| self.uses(claim)).unwrap_or(Err(error))
+                }
+                read => read.map(|valid| (claims::exact(token), valid.claims)),
+            };
+            match read {
+                Ok((exact, claims)) => return self.accepted(hash, &keys, &claims, &exact),
                 Err(error) => reason = Some(error.into_kind()),
             }
         }
@@ -276,6 +283,14 @@ impl Jwt {
             Some(ErrorKind::MissingRequiredClaim(_)) => "the token lacks a claim: `exp`, `aud` or `iss`",
             Some(_) => "the token's signature is not valid",
         }))
+    }
+
+    /// Whether a claim decides about the caller or the token's validity.
+    fn uses(&self, claim: &str) -> bool {
+        let config = &self.config;
+        let is_of = |path: &String| path == claim || path.split('.').next() == Some(claim);
+        let mut paths = config.claims.iter().chain([&config.name, &config.groups]);
+        ["exp", "nbf", "iat", "iss", "aud"].contains(&claim) || paths.any(is_of)
     }
 
     fn validation(&self, algorithm: Algorithm) -> Validation {

@@ -70,20 +70,31 @@ fn failed(status: Option<u16>, after: Option<Duration>) -> IndexError {
     InferenceError::Server { url, status, reason, transient: false, outage: true, after }.into()
 }
 
-/// A preparation whose server refuses everything, or never answers.
+/// A preparation whose server refuses everything, or what it has not seen, or never answers.
 struct Odd {
     refuses: bool,
+    takes_others: bool,
+}
+
+fn refusal() -> IndexError {
+    let (url, reason) = ("http://model".to_owned(), "no quota".to_owned());
+    let (status, transient, outage) = (Some(400), false, false);
+    InferenceError::Server { url, status, reason, transient, outage, after: None }.into()
 }
 
 impl Prepare for Odd {
-    fn prepare(self: Arc<Self>, _: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
-        let (url, reason) = ("http://model".to_owned(), "no quota".to_owned());
-        let (status, transient, outage) = (Some(400), false, false);
-        let refusal = InferenceError::Server { url, status, reason, transient, outage, after: None };
+    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+        let is_known = contents.iter().all(|content| content.chunk.text.starts_with("known"));
         match self.refuses {
-            true => async move { Err(refusal.into()) }.boxed(),
+            true if is_known => async { Ok(Prepared { embedded: 0 }) }.boxed(),
+            true => async { Err(refusal()) }.boxed(),
             false => std::future::pending().boxed(),
         }
+    }
+
+    fn probe(&self) -> BoxFuture<'static, Result<(), IndexError>> {
+        let takes = self.takes_others;
+        async move { if takes { Ok(()) } else { Err(refusal()) } }.boxed()
     }
 
     fn asks_a_server(&self) -> bool {
@@ -94,10 +105,12 @@ impl Prepare for Odd {
 #[tokio::test]
 async fn a_server_that_refuses_all_is_at_fault_and_one_that_refuses_some_is_not() {
     let contents = |count: u32| (0..count).map(|n| content(&n.to_string(), &format!("text {n}"))).collect::<Vec<_>>();
-    for (count, missing) in [(3, 3), (2, 0)] {
+    for (count, takes_others) in [(1, false), (3, false), (1, true), (3, true)] {
         let (preparing, _) = preparing();
-        let odd: Arc<dyn Prepare> = Arc::new(Odd { refuses: true });
-        let waiting = preparing.give_up(&odd, &contents(count), None).await;
+        let odd: Arc<dyn Prepare> = Arc::new(Odd { refuses: true, takes_others });
+        let all = [contents(count), vec![content("k", "known")]].concat();
+        let waiting = preparing.give_up(&odd, &all, None, &refusal()).await;
+        let missing = if takes_others { 0 } else { all.len() as u64 };
         assert_eq!((waiting.len() as u64, preparing.progress.lacking_here().missing), (missing, missing));
     }
 }
@@ -106,7 +119,7 @@ async fn a_server_that_refuses_all_is_at_fault_and_one_that_refuses_some_is_not(
 async fn a_server_that_does_not_answer_holds_back_nothing() {
     let (preparing, _) = preparing();
     let preparing = preparing.silent_for(Some(Duration::from_millis(30)));
-    let silent: Arc<dyn Prepare> = Arc::new(Odd { refuses: false });
+    let silent: Arc<dyn Prepare> = Arc::new(Odd { refuses: false, takes_others: false });
     preparing.contents(&silent, vec![content("a", "one")]).await;
     assert_eq!(preparing.progress.lacking_here().missing, 1);
     // It is known to be away: nothing is asked.
@@ -172,4 +185,48 @@ async fn what_waits_is_not_set_aside_again_and_goes_with_its_index() {
     assert_eq!(preparing.not_waiting(&(Arc::new(Away::default()) as Arc<dyn Prepare>), part).len(), 2);
     preparing.forget_index(&away_model);
     assert_eq!(preparing.progress.lacking_here().missing, 0);
+}
+
+/// A preparation whose server never answers one text.
+#[derive(Default)]
+struct Hangs {
+    asked: Mutex<Vec<usize>>,
+}
+
+impl Prepare for Hangs {
+    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+        self.asked.lock().push(contents.len());
+        match contents.iter().any(|content| content.chunk.text.starts_with("bad")) {
+            true => std::future::pending().boxed(),
+            false => async move { Ok(Prepared { embedded: contents.len() }) }.boxed(),
+        }
+    }
+
+    fn asks_a_server(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_content_that_the_server_hangs_at_is_tried_behind_the_others() {
+    let (preparing, _) = preparing();
+    let preparing = preparing.silent_for(Some(Duration::from_millis(500)));
+    let hangs = Arc::new(Hangs::default());
+    let model: Arc<dyn Prepare> = hangs.clone();
+    let mut contents: Vec<Content> = (0..4).map(|n| content(&n.to_string(), &format!("good {n}"))).collect();
+    contents.push(content("bad", "bad"));
+    preparing.set_aside(&model, &contents, None, &"away");
+    let left = || -> Vec<Content> {
+        let waiting = preparing.waiting.state.lock();
+        waiting.of(&model).into_iter().flat_map(HashMap::values).map(|waits| waits.content.clone()).collect()
+    };
+    // At most once in each place among the others.
+    for round in 0..contents.len() {
+        preparing.try_again(&model, left(), round).await;
+    }
+    assert_eq!(left().len(), 1);
+    let before = hangs.asked.lock().len();
+    let new = content("new", "good new");
+    preparing.try_again(&model, vec![contents[4].clone(), new], 9).await;
+    assert_eq!(hangs.asked.lock()[before..], [1, 1], "the new one first, and not with the bad one");
 }

@@ -45,25 +45,68 @@ impl CodeState {
 
     /// Whether more text may tell whether a line that begins like this opens or closes a block.
     pub fn needs_more(&self, line: &str) -> bool {
-        let shown = line.trim_start_matches([' ', '\t']);
-        let Some(mark) = shown.chars().next().filter(|mark| matches!(mark, '`' | '~')) else { return shown.is_empty() };
+        let is_whole = line.contains('\n');
+        let shown = self.shown(line.split('\n').next().unwrap_or_default());
+        let Some(mark) = shown.chars().next().filter(|mark| matches!(mark, '`' | '~')) else {
+            // A number or a sign may be the mark of an item.
+            let may_be_item =
+                shown.len() <= MOST_OF_AN_ITEM && shown.chars().all(|sign| "-*+>.)0123456789".contains(sign));
+            return !is_whole && may_be_item;
+        };
         let rest = shown.trim_start_matches(mark);
         let length = shown.len() - rest.len();
-        rest.is_empty() || length >= 3 && self.fence.is_some() && rest.trim().is_empty() && !rest.contains('\n')
+        let is_open = match self.fence {
+            Some(_) => length >= 3 && rest.trim().is_empty(),
+            // Another backtick would make it a span.
+            None => length >= 3 && mark == '`' && rest.len() <= MOST_INFO && !rest.contains('`'),
+        };
+        !is_whole && (rest.is_empty() || is_open)
     }
 
     /// Reads the beginning of a line, as far as it tells whether a block opens or closes with it.
     pub fn begin_line(&mut self, line: &str) {
         (self.span, self.run) = (0, 0);
-        let line = line.split('\n').next().unwrap_or_default().trim();
+        let line = self.shown(line.split('\n').next().unwrap_or_default()).trim_end();
         let Some(mark) = line.chars().next().filter(|mark| matches!(mark, '`' | '~')) else { return };
         let rest = line.trim_start_matches(mark);
         let length = line.len() - rest.len();
         match self.fence {
             Some((open, least)) if open == mark && length >= least && rest.is_empty() => self.fence = None,
             // Backticks behind backticks are a span.
-            None if length >= 3 && !(mark == '`' && rest.contains('`')) => self.fence = Some((mark, length)),
+            None if length >= 3 && !(mark == '`' && (rest.len() > MOST_INFO || rest.contains('`'))) => {
+                self.fence = Some((mark, length))
+            }
             _ => {}
         }
     }
+
+    /// A line behind the marks of quotations, and of items, with which no block ends.
+    fn shown<'a>(&self, line: &'a str) -> &'a str {
+        let mut shown = line.trim_start();
+        loop {
+            let rest = shown.strip_prefix('>');
+            let rest = rest.or_else(|| self.fence.is_none().then(|| behind_item(shown)).flatten());
+            match rest {
+                Some(rest) => shown = rest.trim_start(),
+                None => return shown,
+            }
+        }
+    }
+}
+
+/// Longest text behind backticks that open a block, in bytes.
+const MOST_INFO: usize = 200;
+
+/// Longest mark of an item, in bytes.
+const MOST_OF_AN_ITEM: usize = 10;
+
+/// What follows the mark of an item, as in `- one` and `1. one`.
+fn behind_item(line: &str) -> Option<&str> {
+    let number = line.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let (sign, rest) = match line.len() - number.len() {
+        0 => (line.strip_prefix(['-', '*', '+']), line),
+        1..MOST_OF_AN_ITEM => (number.strip_prefix(['.', ')']), number),
+        _ => (None, line),
+    };
+    sign.filter(|_| !rest.is_empty()).filter(|rest| rest.starts_with([' ', '\t']))
 }

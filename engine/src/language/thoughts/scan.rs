@@ -1,7 +1,7 @@
 //! Finds closing tags without an opening one.
 
 use super::code::CodeState;
-use super::tags::{Match, QUOTES, STARTS, TAGS, matched};
+use super::tags::{Match, STARTS, TAGS, is_item, matched, opens_quotation};
 
 /// Finds the closing tags outside code that no opening one precedes, and that no sentence names. A text that grows is read
 /// once.
@@ -49,7 +49,7 @@ impl Scan {
             let mut closed = None;
             for (kind, (open, close)) in TAGS.iter().enumerate() {
                 let (opens, closes) = (matched(rest, open), matched(rest, close));
-                self.opened[kind] |= opens.whole().is_some();
+                self.opened[kind] |= opens.whole().is_some() && !is_in_code;
                 if let Match::Whole(length) = closes
                     && !self.opened[kind]
                     && !is_in_code
@@ -60,7 +60,7 @@ impl Scan {
             }
             if let Some(length) = closed {
                 let after = &text[at + length..];
-                if after.is_empty() && !has_ended {
+                if after.chars().nth(1).is_none() && !has_ended {
                     return None;
                 }
                 if !is_named_closing(&text[..at], after) {
@@ -84,10 +84,16 @@ impl Scan {
     }
 }
 
-/// Whether a sentence names a closing tag: between quotes, or as a word before a sign.
+/// Whether a sentence names a closing tag: between quotes, as an item, as a word before a sign, or between words.
 fn is_named_closing(before: &str, after: &str) -> bool {
     const SIGNS: [char; 16] = [',', '.', ';', ':', '!', '?', ')', '"', '”', '’', '»', '。', '，', '、', '؟', '،'];
-    before.ends_with(QUOTES) || before.ends_with([' ', '\t']) && after.starts_with(SIGNS)
+    let is_apart = before.ends_with([' ', '\t']);
+    let mut next = after.chars();
+    let goes_on = next.next() == Some(' ') && next.next().is_some_and(|next| next.is_lowercase() || next == '|');
+    let is_word = before.trim_end().ends_with(char::is_alphanumeric);
+    opens_quotation(before)
+        || is_apart && (after.starts_with(SIGNS) || is_word && goes_on)
+        || is_item(before) && after.starts_with(' ')
 }
 
 /// A closing tag that ends a draft: the first one that follows the draft at once or ends a line. Any other is part of a
@@ -102,6 +108,6 @@ pub(super) fn second_closing(text: &str) -> Option<(usize, usize)> {
             && !after.starts_with(char::is_alphanumeric);
         let ends_line =
             after.trim_start_matches([' ', '\t']).chars().next().is_none_or(|next| next == '\n' || next == '\r');
-        !is_apart && !before.ends_with(['"', '\'', '“', '«', '(']) || ends_line
+        !is_apart && !opens_quotation(before) || ends_line
     })
 }

@@ -40,6 +40,24 @@ const REPLIES: &[(&str, &str, &str)] = &[
     ("<think>a</think>At ten.\n\n</think>", "At ten.\n\n", "a"),
     ("<think>a</think>草稿</think>渡轮十点开。</think>", "渡轮十点开。", "a草稿"),
     ("<think>a</think>Say \"</think>\" here, a draft.</think>At ten.", "At ten.", "aSay \"</think>\" here, a draft."),
+    ("The passage says \"ten\"</think>At ten.", "At ten.", "The passage says \"ten\""),
+    ("It is «ten»</think>At ten.", "At ten.", "It is «ten»"),
+    ("It is **ten**</think>At ten.", "At ten.", "It is **ten**"),
+    ("Use `<think>`, it says.\n</think>\n\nAt ten.", "At ten.", "Use `<think>`, it says."),
+    ("**Answer:**<think>Is it so?</think> ten", "**Answer:** ten", "Is it so?"),
+    ("```js `x`\n<think>b c d e</think>\n```\nDone", "```js `x`\n```\nDone", "b c d e"),
+    // Closed by another tag, empty, and with marks around the text.
+    ("<thinking>hm</think>At ten.", "At ten.", "hm"),
+    ("<think>hm</thinking>\n\nAt ten.", "At ten.", "hm"),
+    ("<think>a `</thinking>` b</thought>At ten.", "At ten.", "a `</thinking>` b"),
+    ("<think>a</thinking><think>b</thinking>At ten.", "At ten.", "ab"),
+    ("<think/>At ten.", "At ten.", ""),
+    ("<think />\n\nAt ten.", "At ten.", ""),
+    ("<unused94>thought\nhm<unused95>At ten.", "At ten.", "thought\nhm"),
+    ("<thinking>hm</thinking>At ten.", "At ten.", "hm"),
+    ("<think>hm</think>\n<answer>\nAt ten.</answer>", "At ten.", "hm"),
+    ("hm</think><answer>At ten: `a < b`, <answers> and </answer", "At ten: `a < b`, <answers> and </answer", "hm"),
+    ("<answer>At ten.</answer>", "<answer>At ten.</answer>", ""),
     // Within a line.
     ("text<think>b</think>more", "textmore", "b"),
     (
@@ -123,6 +141,50 @@ const REPLIES: &[(&str, &str, &str)] = &[
     ("", "", ""),
 ];
 
+/// Texts about tags.
+const KEPT: &[&str] = &[
+    "DeepSeek writes its thoughts between **<think>** and **</think>** tags.",
+    "The tags *<think>* and *</think>* mark the thoughts.",
+    "The tags __<think>__ and __</think>__ mark the thoughts.",
+    "Use <code><think></code> and <code></think></code> around it.",
+    "Use <kbd><think></kbd> to open and <kbd></think></kbd> to close.",
+    "The tags are:\n\n- <think>: opens the thoughts\n- </think>: closes them\n\nTickets.",
+    "The tags are:\n\n- **<think>**: opens the thoughts\n- **</think>**: closes them\n\nTickets.",
+    "The tags are:\n\n- <think> – opens the thoughts\n- </think> – closes them\n\nTickets.",
+    "Do it:\n\n1. <think> opens the thoughts.\n2. The model reasons.\n3. </think> closes them.\n\nTickets.",
+    "| Tag | Meaning |\n|---|---|\n| <think> | opens the thoughts |\n| </think> | closes them |\n\nTickets.",
+    "Steps:\n\n- ```xml\n  <think>\n  reasoning\n  </think>\n  ```\n- Done.",
+    "Steps:\n\n1. ```xml\n   <think>\n   reasoning\n   </think>\n   ```\n2. Done.",
+    "Example:\n\n> ```\n> <think>I look for the ferry now</think>Ten.\n> ```\n\nDone.",
+    "~~~ xml\n<think>\nx y z w\n</think>\n~~~\nDone.",
+    "The </think> tag closes the block. Tickets.",
+    "When the model emits </think> it stops thinking. Tickets.",
+    "Set stop=</think> in the request to cut it. Tickets.",
+    "The tag **</think>** closes the block. Tickets.",
+    "The tag <code></think></code> closes the block. Tickets.",
+    "Mit dem Tag </think> endet der Gedanke. Karten.",
+    "- </think> closes the block\n- tickets",
+    "| </think> | closes the block |\n|---|---|\n| a | tickets |",
+    "<note><thought>I am here today and then</thought><to>Bob</to></note>",
+    "a[think] = 1; b[/think] = 2;",
+    "[Think] pauses the game.\n[Go] resumes it.",
+    "[think](https://x.y) is a link and [thinking][1] too.",
+    "See:\n[think](https://x.y/z)\n[other](https://x.y/w)\nTickets.",
+    "Les balises « <think> » et « </think> » entourent la pensée.",
+    "Die Tags „<think>“ und „</think>“ umgeben den Gedanken.",
+    "『<think>』と『</think>』で囲みます。",
+    "使用《<think>》和《</think>》包住思考。",
+    "open=<think> close=</think> for the parser",
+    "start:<think> end:</think> for the parser",
+];
+
+#[test]
+fn texts_about_tags_are_kept() {
+    for text in KEPT {
+        assert_eq!(parts(text), ((*text).to_owned(), String::new()));
+    }
+}
+
 #[test]
 fn thoughts_are_no_part_of_a_text() {
     for (reply, text, thoughts) in REPLIES {
@@ -134,7 +196,7 @@ fn thoughts_are_no_part_of_a_text() {
 
 #[test]
 fn pieces_of_any_size_give_the_same_text() {
-    for (reply, ..) in REPLIES {
+    for reply in REPLIES.iter().map(|(reply, ..)| reply).chain(KEPT) {
         let whole = split_streamed(reply);
         for size in 1..8 {
             let mut splitter = Splitter::new(usize::MAX);
@@ -201,4 +263,35 @@ fn text_is_not_held_back_where_no_tag_can_be_missing() {
     let mut splitter = Splitter::new(8);
     assert_eq!(splitter.push("The fer"), "");
     assert_eq!(splitter.push("ry leaves"), "The ferry leaves");
+}
+
+#[test]
+fn pieces_of_any_text_give_the_same_text() {
+    const WORDS: &[&str] = &[
+        "<think>", "</think>", "<thinking>", "</thinking>", "<think/>", "[THINK]", "[/THINK]", "<answer>", "</answer>",
+        "<|channel|>analysis<|message|>", "<|channel|>final<|message|>", "analysis", "assistantfinal", "`", "```", "``", "~~~",
+        "\n", "\n\n", " ", "  ", "- ", "1. ", "> ", "| ", "**", "\"", "„", "“", "(", ")", ".", ",", ":", "The ferry ",
+        "leaves", "渡轮", "。", "x", "<", "</", "=", "<code>", "</code>", "\u{feff}",
+    ];
+    let mut state = 7_u64;
+    let mut next = move |most: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % most
+    };
+    for _ in 0..20_000 {
+        let text: String = (0..=next(14)).map(|_| WORDS[next(WORDS.len())]).collect();
+        let whole = split_streamed(&text);
+        // Nothing is held back for a model whose thoughts have an opening tag.
+        let most_held = if whole.lacks_opening || next(2) == 0 { usize::MAX } else { 0 };
+        let (mut splitter, mut got, mut rest) = (Splitter::new(most_held), String::new(), &*text);
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.ceil_char_boundary(1 + next(6).min(rest.len() - 1)));
+            got += &splitter.push(piece);
+            rest = after;
+        }
+        got += &splitter.end();
+        assert_eq!((got, splitter.thoughts), (whole.text, whole.thoughts), "{text:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Thoughts within a line of text. A tag there may also be what the text is about.
 
 use super::code::CodeState;
-use super::tags::{Match, Opening, QUOTES, STARTS, TAGS, matched, opening};
+use super::tags::{Match, Opening, STARTS, TAGS, is_item, matched, opening, opens_quotation};
 
 /// Most words between two tags that a sentence names: the word for *and*, or an example.
 const WORDS: usize = 3;
@@ -123,7 +123,8 @@ pub(super) fn begins_thoughts(before: &str, close: &str, inner: &str) -> bool {
 /// follows, `inner` what is between them, and `after` what is known of the text that follows.
 pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
     let (last, next) = (before.chars().next_back(), after.chars().next());
-    if last.is_some_and(|last| QUOTES.contains(&last)) {
+    let is_in_markup = before.ends_with('>') && after.starts_with('<');
+    if opens_quotation(before) || is_in_markup || is_item(before) && inner.contains('\n') && is_item(inner) {
         return true;
     }
     let (shown, is_apart) = (inner.trim(), last.is_none_or(char::is_whitespace));
@@ -131,6 +132,10 @@ pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
         return is_apart && !inner.contains('\n') && next.is_none_or(|next| !next.is_alphanumeric());
     }
     if !shown.contains(char::is_alphanumeric) {
+        return true;
+    }
+    let words = shown.split_whitespace().count();
+    if inner.ends_with([':', '=']) && words <= WORDS {
         return true;
     }
     if !is_apart {
@@ -144,7 +149,7 @@ pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
         // A list that names them begins a line behind the first one only.
         return inner.starts_with('\n') && !inner.trim_end_matches([' ', '\t']).ends_with('\n');
     }
-    let (words, is_padded) = (shown.split_whitespace().count(), inner.starts_with(' ') && inner.ends_with(' '));
+    let is_padded = inner.starts_with(' ') && inner.ends_with(' ');
     words == 1 && is_one_word(shown) || words <= WORDS && is_padded
 }
 

@@ -4,8 +4,9 @@
 //! counts that are null, negative or have a decimal point, an error that is empty or false.
 
 use serde_json::Value;
-use turnflow_engine::language::{Finish, Generation};
+use turnflow_engine::language::{Finish, Generation, thoughts};
 use turnflow_engine::wording::JsonError;
+use unicode_normalization::UnicodeNormalization as _;
 
 use super::finish::{End, end_of};
 use super::surrogates;
@@ -46,6 +47,9 @@ impl AnswerError {
     }
 }
 
+/// What servers and proxies send while a text takes long.
+const SIGNS_OF_LIFE: [&str; 6] = ["ping", "pong", "heartbeat", "keepalive", "keep-alive", "keep_alive"];
+
 /// A response that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
@@ -68,6 +72,11 @@ impl Gathered {
     pub fn event(&mut self, name: &str, data: &str) -> Result<bool, AnswerError> {
         if name == "error" {
             return Err(reported(&parse(data).unwrap_or_else(|_| Value::String(data.to_owned()))));
+        }
+        let is_alive = |text: &str| SIGNS_OF_LIFE.contains(&text.trim().to_ascii_lowercase().as_str());
+        // A proxy may send a comment as data.
+        if is_alive(name) || is_alive(data) || data.trim_start().starts_with(':') {
+            return Ok(false);
         }
         self.take(data)
     }
@@ -133,7 +142,7 @@ impl Gathered {
         for (known, all) in
             [(&mut self.text, whole.text), (&mut self.thoughts, whole.thoughts), (&mut self.refusal, whole.refusal)]
         {
-            let rest = all.strip_prefix(known.as_str()).unwrap_or(if known.trim() == all.trim() { "" } else { &all });
+            let rest = all.strip_prefix(known.as_str()).unwrap_or(if is_same(known, &all) { "" } else { &all });
             known.push_str(rest);
         }
     }
@@ -214,6 +223,14 @@ impl Gathered {
         (gathered.done, gathered.goes_on) = (true, false);
         gathered.end()
     }
+}
+
+/// Whether a whole text is what came in pieces, perhaps without the thoughts, or with other white space or another form of
+/// letters.
+fn is_same(pieces: &str, whole: &str) -> bool {
+    let letters = |text: &str| text.nfc().filter(|letter| !letter.is_whitespace()).collect::<String>();
+    let whole = letters(whole);
+    letters(pieces) == whole || letters(&thoughts::split_streamed(pieces).text) == whole
 }
 
 fn parse(data: &str) -> Result<Value, AnswerError> {

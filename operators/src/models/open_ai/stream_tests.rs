@@ -25,6 +25,27 @@ fn a_whole_message_behind_pieces_repeats_them() {
         let all = gather(&[&piece("At"), &piece(if whole == "At" { "" } else { " ten" }), &last(whole), "[DONE]"]);
         assert_eq!(all.unwrap().text, whole);
     }
+    for (pieces, whole) in [
+        ("<think>hm</think>At ten.", "At ten."),
+        ("\\n\\nAt  ten.\\n", "At ten."),
+        ("Le cafe\\u0301 ouvre.", "Le café ouvre."),
+    ] {
+        let text = gather(&[&piece(pieces), &last(whole), "[DONE]"]).unwrap().text;
+        let kept: String = serde_json::from_str(&format!("\"{pieces}\"")).unwrap();
+        assert_eq!(text, kept);
+    }
+}
+
+#[test]
+fn signs_of_life_are_no_part_of_a_text() {
+    let mut gathered = Gathered::default();
+    let signs =
+        [("ping", "ping"), ("ping", "2026-11-28 12:00"), ("", "ping"), ("", ": PROCESSING"), ("Heartbeat", "{}")];
+    for (name, data) in signs {
+        assert_eq!(gathered.event(name, data), Ok(false));
+    }
+    gathered.event("", r#"{"choices":[{"delta":{"content":"ping"},"finish_reason":"stop"}]}"#).unwrap();
+    assert_eq!(gathered.end().unwrap().text, "ping");
 }
 
 #[test]

@@ -66,6 +66,44 @@ async fn whole_numbers_in_claims_are_exact() {
 }
 
 #[tokio::test]
+async fn an_odd_value_in_a_claim_that_nobody_uses_is_left_out() {
+    let jwt = jwt(CONFIG);
+    let digits = "9".repeat(400);
+    let with = |field: &str| claims().to_string().replacen('{', &format!("{{{field},"), 1);
+    for odd in [r#""\ud83d""#, "1e400", "NaN", &*digits, &format!("{}{}", "[".repeat(300), "]".repeat(300))] {
+        for field in [format!("\"nickname\":{odd}"), format!("\"profile\":{{\"a\":[{odd}]}}")] {
+            let caller = jwt.principal(&signed_text(&with(&field))).await.unwrap();
+            assert_eq!(
+                (&*caller.name, &caller.extra.as_ref().unwrap()["groups"]),
+                ("jwt/auth0|a%3A1", &json!(["staff"]))
+            );
+        }
+    }
+    // Exact beside it.
+    let wide = with("\"nickname\":1e400").replace("\"harbour\"", "123456789012345678901234567890");
+    let caller = jwt.principal(&signed_text(&wide)).await.unwrap();
+    assert_eq!(caller.extra.as_ref().unwrap()["department"], json!("123456789012345678901234567890"));
+    // Other signatures, doubled names, and odd values in what decides.
+    let text = with("\"nickname\":1e400");
+    let other = by_hand(r#"{"alg":"HS256"}"#, &text, "another secret, that is of 32 bytes and more");
+    let swapped = signed_text(&text.replace("staff", "admin")).split('.').nth(1).unwrap().to_owned();
+    let real = signed_text(&text);
+    let part = real.split('.').nth(1).unwrap();
+    for token in [
+        other,
+        real.replace(part, &swapped),
+        signed_text(&with("\"nickname\":1e400,\"nickname\":1")),
+        signed_text(&text.replace("auth0|a:1", "a\\ud83d")),
+        signed_text(&text.replace("\"staff\"", "\"staff\\ud83d\"")),
+        signed_text(&text.replace("\"harbour\"", "1e400")),
+        signed_text(&text.replace(&claims()["exp"].to_string(), "1e400")),
+        signed_text(&text.replace(&claims()["exp"].to_string(), "1")),
+    ] {
+        assert_eq!(jwt.principal(&token).await.unwrap_err().status.as_u16(), 401, "{token}");
+    }
+}
+
+#[tokio::test]
 async fn tokens_that_are_not_valid_are_refused_with_a_reason() {
     let jwt = jwt(CONFIG);
     let right = "a secret of the provider, of 32 bytes and more";
