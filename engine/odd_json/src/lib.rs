@@ -31,7 +31,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<String>), serde_j
         Ok(value) => return Ok((value, Vec::new())),
         Err(error) => error,
     };
-    match mended(text) {
+    match mended(text, true) {
         Some(mended) if !mended.changed.is_empty() => Ok((serde_json::from_str(&mended.out)?, mended.changed)),
         _ => Err(error),
     }
@@ -46,7 +46,19 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<String>), serde_j
 /// assert_eq!(changed, ["a", "b"]);
 /// ```
 pub fn mend(text: &str) -> Option<(String, Vec<String>)> {
-    mended(text).map(|mended| (mended.out, mended.changed))
+    mended(text, true).map(|mended| (mended.out, mended.changed))
+}
+
+/// The same JSON without what JSON cannot hold. Numbers stay as they are, except those that are too large for any reader.
+/// Also returns the names of the fields that have changed. `None` if it is no JSON; what is returned may be none either.
+///
+/// ```
+/// let (json, changed) = turnflow_odd_json::finite(r#"{"a": NaN, "b": [1e400, 18446744073709551616]}"#).unwrap();
+/// assert_eq!(json, r#"{"a": null, "b": [null, 18446744073709551616]}"#);
+/// assert_eq!(changed, ["a", "b"]);
+/// ```
+pub fn finite(text: &str) -> Option<(String, Vec<String>)> {
+    mended(text, false).map(|mended| (mended.out, mended.changed))
 }
 
 /// Reads JSON as it is, except that a whole number of more than 64 bits is a text.
@@ -92,17 +104,18 @@ pub fn widened(text: &str) -> Cow<'_, str> {
         digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
         digits == WIDE
     });
-    let mended = has_many.then(|| mended(text)).flatten();
+    let mended = has_many.then(|| mended(text, true)).flatten();
     match mended.filter(|mended| mended.has_wide && mended.changed.is_empty()) {
         Some(mended) => Cow::Owned(mended.out),
         None => Cow::Borrowed(text),
     }
 }
 
-/// The same JSON without what cannot be held; `None` if it is no JSON.
-fn mended(text: &str) -> Option<Mender<'_>> {
+/// The same JSON without what cannot be held; `None` if it is no JSON. `widens`: whole numbers of more than 64 bits become
+/// texts.
+fn mended(text: &str, widens: bool) -> Option<Mender<'_>> {
     let (out, changed) = (String::with_capacity(text.len()), Vec::new());
-    let mut mender = Mender { rest: text, out, changed, field: None, has_wide: false };
+    let mut mender = Mender { rest: text, out, changed, field: None, has_wide: false, widens };
     let mut depth = 0_usize;
     // Whether the next text in the outermost object is the name of a field.
     let mut is_name = false;
@@ -142,8 +155,9 @@ struct Mender<'a> {
     changed: Vec<String>,
     /// The field of the outermost object.
     field: Option<String>,
-    /// Whether whole numbers have become texts.
+    /// Whether whole numbers have become texts, and may.
     has_wide: bool,
+    widens: bool,
 }
 
 impl Mender<'_> {
@@ -247,7 +261,7 @@ impl Mender<'_> {
         let whole = whole.map_or(word, |(whole, _)| whole);
         match is_infinite || ["nan", "inf", "infinity"].contains(&&*unsigned) {
             // A number of hundreds of digits too.
-            _ if is_wide(whole) => {
+            _ if self.widens && is_wide(whole) => {
                 self.out.extend(["\"", whole, "\""]);
                 self.rest = &self.rest[word.len()..];
                 self.has_wide = true;

@@ -20,7 +20,7 @@ use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
 use crate::document::{Content, ContentHash};
-use crate::inference::InferenceError;
+use crate::inference::{InferenceError, patience};
 use crate::mapped::MappedFiles;
 use crate::panics::caught_async;
 use crate::publish::CorpusProgress;
@@ -46,6 +46,9 @@ const PREPARE_ATTEMPTS: u32 = 4;
 /// Time without an answer of a model's server after which contents are left for later. A run that reads its corpora once
 /// waits as long as the model's own limits say.
 const SILENCE: Duration = Duration::from_secs(20);
+
+/// A server that refuses as many contents, our own question, and takes nothing beside them, is itself at fault.
+const REFUSED: usize = 3;
 
 /// The preparations that a corpus's indexes need, by index key. They may change while the corpus is read.
 pub type Preparations = Arc<RwLock<Vec<(String, Arc<dyn Prepare>)>>>;
@@ -242,7 +245,8 @@ impl Preparing {
     ) -> Result<bool, IndexError> {
         let attempt = self.attempt(preparation, part);
         let Some(silence) = self.silence.filter(|_| preparation.asks_a_server()) else { return attempt.await };
-        let mut attempt = std::pin::pin!(attempt);
+        // Others are not held back by a pause that a server asks for.
+        let mut attempt = std::pin::pin!(patience::within(silence / 2, attempt));
         loop {
             // What it has answered meanwhile shows that it works, and is slow.
             let since = self.waiting.worked_last(preparation).map_or(begun, |last| last.max(begun));
@@ -274,6 +278,11 @@ impl Preparing {
                     self.set_aside(preparation, part, commit, &error);
                     break;
                 }
+                Err(error) if self.silence.is_some() && error.after().is_some_and(|after| after >= RETRY.0) => {
+                    self.waiting.is_away(preparation, Some(true));
+                    self.set_aside(preparation, part, commit, &error);
+                    break;
+                }
                 Err(error) if error.is_outage() => {
                     self.apart(preparation, part, commit, &error, begun).await;
                     break;
@@ -283,7 +292,7 @@ impl Preparing {
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(RETRY.1);
                 }
-                Err(error) => drop(self.give_up(preparation, part, commit, &error).await),
+                Err(error) => drop(self.give_up(preparation, part, commit, &error, begun).await),
             }
         }
         tracing::debug!(corpus = %self.corpus, contents = part.len(), "prepared");
@@ -324,46 +333,91 @@ impl Preparing {
     }
 
     /// Prepares each content separately, so that a bad one does not block the others. Writes a dead letter for each that
-    /// still fails although the server takes others. Returns those that wait because of the server.
+    /// still fails although the server takes others. Returns those that wait because of the server, or because the time
+    /// since `begun` is over.
     pub(super) async fn give_up(
         &self,
         preparation: &Arc<dyn Prepare>,
         part: &[Content],
         commit: Option<Commit>,
         error: &IndexError,
+        begun: Instant,
     ) -> HashSet<ContentHash> {
         let mut waiting = HashSet::new();
         let mut wait = |contents: &[Content], error: &IndexError| {
             self.set_aside(preparation, contents, commit, error);
             waiting.extend(contents.iter().map(Content::hash));
         };
-        if self.is_of_the_server(preparation, error).await {
-            wait(part, error);
-            return waiting;
-        }
+        // A server may refuse our question only, and take texts.
+        let refuses_questions = self.is_of_the_server(preparation, error).await;
+        let (mut works, mut refused) = (!refuses_questions, Vec::new());
         for (at, content) in part.iter().enumerate() {
             let alone = std::slice::from_ref(content);
-            // The server may have come back between the refusal and the question, or have gone again: both are asked twice.
-            for is_last in [false, true] {
-                let Err(error) = self.attempt_in_time(preparation, alone, Instant::now()).await else { break };
+            if at > 0 && self.silence.is_some_and(|silence| begun.elapsed() >= silence) {
+                wait(&part[at..], error);
+                break;
+            }
+            match self.attempt_in_time(preparation, alone, Instant::now()).await {
+                Ok(was_called) => works |= was_called,
                 // An outage is no fault of the content.
-                if error.is_silence() || !error.is_outage() && self.is_of_the_server(preparation, &error).await {
+                Err(error) if error.is_silence() => {
                     self.waiting.is_away(preparation, Some(true));
                     wait(&part[at..], &error);
-                    return waiting;
-                }
-                if error.is_outage() {
-                    wait(alone, &error);
                     break;
                 }
-                if is_last || !error.is_of_a_server() {
-                    let reason = format!("could not be prepared for indexing: {error}");
-                    self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
-                    break;
+                Err(error) if error.is_outage() => wait(alone, &error),
+                Err(error) if works => {
+                    if let Err(error) = self.refused_again(preparation, content, error, refuses_questions).await {
+                        wait(alone, &error);
+                    }
                 }
+                Err(error) => refused.push((content.clone(), error)),
+            }
+            if !works && refused.len() >= REFUSED {
+                self.waiting.is_away(preparation, Some(true));
+                wait(&part[at + 1..], error);
+                break;
+            }
+        }
+        for (content, error) in refused {
+            let again = match works {
+                true => self.refused_again(preparation, &content, error, refuses_questions).await,
+                false => Err(error),
+            };
+            if let Err(error) = again {
+                wait(std::slice::from_ref(&content), &error);
             }
         }
         waiting
+    }
+
+    /// Tries a content again that a server has refused, which takes others: it may have come back since, or have gone. Writes
+    /// a dead letter if the content is at fault.
+    ///
+    /// # Errors
+    ///
+    /// The server is at fault.
+    async fn refused_again(
+        &self,
+        preparation: &Arc<dyn Prepare>,
+        content: &Content,
+        error: IndexError,
+        refuses_questions: bool,
+    ) -> Result<(), IndexError> {
+        let alone = std::slice::from_ref(content);
+        let error = match error.is_of_a_server() {
+            true => match self.attempt_in_time(preparation, alone, Instant::now()).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            },
+            false => error,
+        };
+        if error.is_outage() || !refuses_questions && self.is_of_the_server(preparation, &error).await {
+            return Err(error);
+        }
+        let reason = format!("could not be prepared for indexing: {error}");
+        self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
+        Ok(())
     }
 
     /// Whether a server that has refused a content refuses everything now, such as one whose quota is used up.

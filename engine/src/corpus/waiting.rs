@@ -402,7 +402,7 @@ impl Preparing {
     /// Tries each of these contents for the last time, for a reason that is not an outage. Returns whether any waits no
     /// longer.
     async fn refused(&self, preparation: &Arc<dyn Prepare>, part: &[Content], error: &IndexError) -> bool {
-        let waiting = self.give_up(preparation, part, None, error).await;
+        let waiting = self.give_up(preparation, part, None, error, Instant::now()).await;
         let done: Vec<Content> = part.iter().filter(|content| !waiting.contains(&content.hash())).cloned().collect();
         !done.is_empty() && self.found(preparation, &done)
     }

@@ -1,5 +1,6 @@
 //! The interface to models: traits for their capabilities, and the service that batches their calls.
 
+pub mod patience;
 mod service;
 
 pub use service::{Backend, Limits, Service};

@@ -16,7 +16,7 @@ use self::code::CodeState;
 use self::scan::{Scan, second_closing};
 use self::tags::{LONGEST, Match, Opening, STARTS, TAGS};
 use self::tags::{begins_with, closing, empty, find, is_blank, matched, may_be_closing, opening, opens_quotation};
-use self::within::{Found, Search, Stop, begins_thoughts, is_named, stop};
+use self::within::{Found, Search, Stop, begins_sentence, begins_thoughts, is_indented, is_named, stop};
 
 /// What models that mark their thoughts with control tokens put around the text too, in lower case.
 const MARKS: &[&str] = &[
@@ -96,8 +96,9 @@ pub struct Splitter {
     lacks_opening: bool,
     /// Whether thoughts have ended.
     has_thought: bool,
-    /// Bytes of thoughts before those that are read.
+    /// Bytes of thoughts before those that are read, and their tag.
     opened: usize,
+    tag: String,
     /// Marks that are no part of the text.
     marks: &'static [&'static str],
     /// Where the text is in code.
@@ -147,6 +148,7 @@ impl Splitter {
             lacks_opening: false,
             has_thought: false,
             opened: 0,
+            tag: String::new(),
             marks: &[],
             code: CodeState::default(),
             is_at_line_start: true,
@@ -212,11 +214,18 @@ impl Splitter {
             self.thoughts.truncate(self.opened + at);
             self.state = State::Start;
             self.thoughts_end();
+        } else if self.sent > 0 && begins_sentence(inner) {
+            // A line begins with the tag that it is about.
+            self.held = [self.tag.as_str(), inner].concat();
+            self.thoughts.truncate(self.opened);
+            (self.state, self.named) = (State::Text, self.held.len());
         }
     }
 
-    /// Begins thoughts.
-    fn open(&mut self, close: &'static str) {
+    /// Begins thoughts with the next bytes, which are a tag.
+    fn open(&mut self, length: usize, close: &'static str) {
+        self.held[self.done..self.done + length].trim_start().clone_into(&mut self.tag);
+        self.done += length;
         (self.state, self.opened) = (State::Thought(close), self.thoughts.len());
     }
 
@@ -269,8 +278,7 @@ impl Splitter {
         };
         match opened {
             Opening::Tag(length, close) => {
-                self.done += blank + length;
-                self.open(close);
+                self.open(blank + length, close);
             }
             Opening::None if !may_close => {
                 if self.has_thought {
@@ -306,7 +314,19 @@ impl Splitter {
 
     fn thought(&mut self, close: &'static str) -> bool {
         let rest = &self.held[self.done..];
-        if let Some((at, length)) = find(rest, close) {
+        let mut from = 0;
+        while let Some((at, length)) = find(&rest[from..], close).map(|(at, length)| (from + at, length)) {
+            let after = &rest[at + length..];
+            let before = rest[..at].chars().next_back().or_else(|| self.thoughts[self.opened..].chars().next_back());
+            if before.is_some_and(|before| QUOTES.contains(&before)) && after.is_empty() && !self.has_ended {
+                // The quotation may end behind the tag.
+                return false;
+            }
+            let next = after.chars().next();
+            if before.is_some_and(|before| QUOTES.contains(&before)) && before == next {
+                from = at + length;
+                continue;
+            }
             self.thoughts.push_str(&rest[..at]);
             self.mark(close);
             self.done += at + length;
@@ -314,7 +334,7 @@ impl Splitter {
             self.thoughts_end();
             return true;
         }
-        let kept = rest.floor_char_boundary(rest.len().saturating_sub(LONGEST));
+        let kept = rest.floor_char_boundary(rest.len().saturating_sub(LONGEST + QUOTE));
         self.thoughts.push_str(&rest[..kept]);
         self.done += kept;
         false
@@ -325,12 +345,13 @@ impl Splitter {
         if rest.is_empty() {
             return false;
         }
-        if self.is_at_line_start && !self.code.is_in_block() {
-            let shown = rest.trim_start_matches([' ', '\t']);
+        let shown = rest.trim_start_matches([' ', '\t']);
+        let is_code = self.code.is_in_block() || is_indented(&rest[..rest.len() - shown.len()]);
+        if self.is_at_line_start && !is_code && self.named == 0 {
             match opening(shown) {
                 Opening::Tag(length, close) => {
-                    self.done += rest.len() - shown.len() + length;
-                    self.open(close);
+                    let length = rest.len() - shown.len() + length;
+                    self.open(length, close);
                     return true;
                 }
                 Opening::Undecided if !self.has_ended => return false,
@@ -393,7 +414,7 @@ impl Splitter {
                 if shown.is_empty() && after.len() <= MOST_BLANK && !self.has_ended {
                     return false;
                 }
-                if !is_named(&self.tail, &inner[..at], after) {
+                if !is_named(&self.tail, close, &inner[..at], after) {
                     self.thoughts.push_str(&inner[..at]);
                     let blanks = match self.tail.ends_with(char::is_whitespace) {
                         true => (after.len() - shown.len()).min(MOST_BLANK),
@@ -444,6 +465,11 @@ fn unmarked(text: &str) -> Opening {
         _ => Opening::None,
     }
 }
+
+/// Signs around a closing tag that thoughts name.
+const QUOTES: [char; 3] = ['`', '"', '\''];
+/// Longest of these, in bytes.
+const QUOTE: usize = 1;
 
 /// Most thoughts in a reply that the tag of another kind closes.
 const MOST_MIXED: usize = 4;

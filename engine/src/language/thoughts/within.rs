@@ -121,10 +121,19 @@ pub(super) fn begins_thoughts(before: &str, close: &str, inner: &str) -> bool {
 
 /// Whether tags within a line are named by the text, and enclose no thoughts. `before` is the text that the opening one
 /// follows, `inner` what is between them, and `after` what is known of the text that follows.
-pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
+pub(super) fn is_named(before: &str, close: &str, inner: &str, after: &str) -> bool {
     let (last, next) = (before.chars().next_back(), after.chars().next());
     let is_in_markup = before.ends_with('>') && after.starts_with('<');
     if opens_quotation(before) || is_in_markup || is_item(before) && inner.contains('\n') && is_item(inner) {
+        return true;
+    }
+    if is_indented(before) || is_in_sentence(before, inner, after) {
+        return true;
+    }
+    // A parameter of a type.
+    let is_noun = matches!(close, "</thought>" | "</thoughts>" | "</reasoning>");
+    if is_noun && last.is_some_and(|last| last.is_ascii_alphanumeric()) && inner.starts_with([' ', '>', ',', ';', ':'])
+    {
         return true;
     }
     let (shown, is_apart) = (inner.trim(), last.is_none_or(char::is_whitespace));
@@ -151,6 +160,35 @@ pub(super) fn is_named(before: &str, inner: &str, after: &str) -> bool {
     }
     let is_padded = inner.starts_with(' ') && inner.ends_with(' ');
     words == 1 && is_one_word(shown) || words <= WORDS && is_padded
+}
+
+/// Whether a text is only blanks since its last line, so many that they begin code.
+pub(super) fn is_indented(before: &str) -> bool {
+    let blanks = before.len() - before.trim_end_matches([' ', '\t']).len();
+    (blanks >= 4 || before.ends_with('\t'))
+        && (blanks == before.len() || before[..before.len() - blanks].ends_with('\n'))
+}
+
+/// Whether both tags are words of a sentence: behind a word and before another one, or before a sign.
+fn is_in_sentence(before: &str, inner: &str, after: &str) -> bool {
+    const SIGNS: [char; 7] = [',', '.', ';', ':', '!', '?', ')'];
+    let is_behind_word = |text: &str| {
+        let bare = text.trim_end_matches([' ', '\t']);
+        bare.len() < text.len() && bare.ends_with(|last: char| last.is_alphanumeric() || last == ',')
+    };
+    let goes_on = |text: &str| {
+        let mut next = text.chars();
+        let first = next.next();
+        first.is_some_and(|first| SIGNS.contains(&first))
+            || first == Some(' ') && next.next().is_some_and(|next| next.is_lowercase() || next.is_numeric())
+    };
+    is_behind_word(before) && goes_on(inner) && is_behind_word(inner) && goes_on(after)
+}
+
+/// Whether a text goes on with a sentence: a blank and a small letter.
+pub(super) fn begins_sentence(text: &str) -> bool {
+    let mut letters = text.chars();
+    letters.next() == Some(' ') && letters.next().is_some_and(char::is_lowercase)
 }
 
 /// Whether a text is a word of a script that puts blanks between words.

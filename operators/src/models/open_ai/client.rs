@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use turnflow_engine::inference::patience::waits_for;
 use turnflow_engine::inference::{InferenceError, Usage};
 use turnflow_engine::language::{Generation, TextStream};
 
@@ -266,7 +267,7 @@ impl Client {
             };
             let pause = failure.after.unwrap_or_else(|| pause(self.limits.pause, tried, &body));
             // Gives up if the server asks for a pause that is longer than an attempt may take.
-            let patient = failure.after.is_none_or(|after| after <= self.limits.whole);
+            let patient = failure.after.is_none_or(|after| after <= self.limits.whole && waits_for(after));
             if !failure.passing || tried >= self.limits.retries || !patient {
                 return Err(failure.told(self.limits.retries));
             }

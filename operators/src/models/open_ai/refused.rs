@@ -64,9 +64,57 @@ impl fmt::Display for Change {
     }
 }
 
+/// What a refusal says, in lower case, without what it repeats of the request.
+fn said(body: &Value, refusal: &str) -> String {
+    let mut text = String::new();
+    match serde_json::from_str::<Value>(refusal) {
+        Ok(told) => own_texts(&told, &mut text),
+        Err(_) => text.push_str(refusal),
+    }
+    let mut text = text.to_lowercase();
+    let mut asked = Vec::new();
+    ["messages", "input", "prompt"]
+        .iter()
+        .filter_map(|name| body.get(*name))
+        .for_each(|value| all_texts(value, &mut asked));
+    for asked in asked.iter().filter(|asked| !asked.trim().is_empty()) {
+        text = text.replace(&asked.to_lowercase(), " ");
+    }
+    text
+}
+
+/// The texts of a JSON value, except in fields that repeat the request.
+fn own_texts(value: &Value, into: &mut String) {
+    const REPEATED: [&str; 6] = ["input", "body", "request", "messages", "prompt", "ctx"];
+    match value {
+        Value::String(text) => {
+            into.push_str(text);
+            into.push('\n');
+        }
+        Value::Array(values) => values.iter().for_each(|value| own_texts(value, into)),
+        Value::Object(fields) => {
+            let own = fields.iter().filter(|(name, _)| !REPEATED.contains(&name.as_str()));
+            own.for_each(|(_, value)| own_texts(value, into));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn all_texts<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => into.push(text),
+        Value::Array(values) => values.iter().for_each(|value| all_texts(value, into)),
+        Value::Object(fields) => {
+            let content = fields.iter().filter(|(name, _)| ["content", "text"].contains(&name.as_str()));
+            content.for_each(|(_, value)| all_texts(value, into));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// The change that a refusal of this request asks for.
 pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
-    let lower = refusal.to_lowercase();
+    let lower = said(body, refusal);
     if !WORDS.iter().any(|word| lower.contains(word)) {
         return None;
     }
@@ -82,7 +130,7 @@ pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
 /// Advice for a refusal that names a field of the request.
 pub(super) fn hint(body: &Value, refusal: &str) -> Option<String> {
     let fields = body.as_object()?.keys().filter(|field| !["model", "messages", "input"].contains(&field.as_str()));
-    let lower = refusal.to_lowercase();
+    let lower = said(body, refusal);
     let named = fields.into_iter().find(|field| names(&lower, field))?;
     Some(format!("the request has the field `{named}`; `body: {{\"{named}\": None}}` of the model leaves it out"))
 }
@@ -110,6 +158,14 @@ mod tests {
         let pydantic = r#"{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}"#;
         assert_eq!(change(&body, pydantic).unwrap().field, "stream_options");
         assert_eq!(change(&body, "Unknown field: temperature").unwrap().field, "temperature");
+        // What it repeats of the request is no reason.
+        let asked = "Is the temperature in the unknown port not allowed?";
+        let own = json!({"temperature": 0, "seed": 1, "messages": [{"role": "user", "content": asked}]});
+        let echo = json!({"detail": [{"loc": ["body", "messages"], "msg": "too long", "input": own}]}).to_string();
+        for refusal in [echo, format!("too long: {asked}"), json!({"error": {"message": asked}}).to_string()] {
+            assert_eq!((change(&own, &refusal), hint(&own, &refusal)), (None, None), "{refusal}");
+        }
+        assert!(change(&own, "Unknown field: temperature").is_some());
         // What is wrong with a value, or with a field that matters, stays.
         assert_eq!(change(&body, "max_tokens is too large: 5. The limit is 4."), None);
         assert_eq!(change(&body, r#"{"error":{"message":"unsupported parameter","param":"stop"}}"#), None);

@@ -73,7 +73,7 @@ pub(super) fn odd(
         return None;
     }
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(part).ok()?).ok()?;
-    let (mended, changed) = odd_json::mend(&text)?;
+    let (mended, changed) = odd_json::finite(&text)?;
     if changed.iter().any(|claim| is_used(claim)) {
         return None;
     }

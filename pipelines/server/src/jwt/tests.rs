@@ -79,6 +79,15 @@ async fn an_odd_value_in_a_claim_that_nobody_uses_is_left_out() {
             );
         }
     }
+    // The same beside it as without it: a number is no text, and no group.
+    let number = "123456789012345678901234567890";
+    let groups = |text: String| signed_text(&text.replace("\"staff\"", number));
+    for text in [claims().to_string(), with("\"nickname\":NaN")] {
+        let caller = jwt.principal(&groups(text)).await.unwrap();
+        assert_eq!(caller.extra.as_ref().unwrap()["groups"], json!([]));
+    }
+    let subject = with("\"nickname\":NaN").replace("\"auth0|a:1\"", number);
+    assert_eq!(jwt.principal(&signed_text(&subject)).await.unwrap_err().status.as_u16(), 401);
     // Exact beside it.
     let wide = with("\"nickname\":1e400").replace("\"harbour\"", "123456789012345678901234567890");
     let caller = jwt.principal(&signed_text(&wide)).await.unwrap();
