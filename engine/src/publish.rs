@@ -4,7 +4,7 @@
 //! the next epoch is published atomically. A turn keeps the epoch that it started with; old index
 //! readers are dropped when the last such turn is done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::append;
-use crate::component::{Aliases, CorpusSnapshot, IndexError, Snapshot};
+use crate::component::{Aliases, CorpusSnapshot, Delta, IndexError, Snapshot};
 use crate::state::{PASSAGES, passages_of};
 
 /// The published epochs that are still read.
@@ -26,8 +26,23 @@ pub struct Epochs {
     directory: Option<PathBuf>,
 }
 
+/// A change of a corpus in one epoch.
+#[derive(Clone)]
+pub struct Change {
+    /// The corpus.
+    pub corpus: Arc<str>,
+    /// Its passages that were added and removed.
+    pub delta: Arc<Delta>,
+}
+
+/// Most epochs whose changes are kept for standing turns, and most passages in them.
+const KEPT_EPOCHS: usize = 256;
+const KEPT_PASSAGES: usize = 4096;
+
 struct State {
     current: Arc<Snapshot>,
+    /// The changes of the last epochs. `None`: not known, or of the plan.
+    changes: VecDeque<(u64, Option<Change>)>,
     /// Corpora that are no longer in any plan. Their pending changes are not published.
     gone: BTreeSet<Arc<str>>,
     /// Epochs that turns read: the plan of each, and the number of turns.
@@ -69,7 +84,13 @@ impl Epochs {
         let current = Arc::new(Snapshot { epoch, plan: 1, ..Snapshot::default() });
         Ok(Self {
             changing: Mutex::default(),
-            state: Mutex::new(State { current, gone: BTreeSet::new(), pinned: BTreeMap::new(), versions }),
+            state: Mutex::new(State {
+                current,
+                changes: VecDeque::new(),
+                gone: BTreeSet::new(),
+                pinned: BTreeMap::new(),
+                versions,
+            }),
             current: watch::channel(epoch).0,
             directory: directory.map(Path::to_owned),
         })
@@ -167,13 +188,19 @@ impl Epochs {
         self.current.subscribe()
     }
 
-    /// Publishes a corpus's new view in the next epoch; returns the epoch.
+    /// Publishes a corpus's new view in the next epoch; returns the epoch. `delta`: what it changes, if that is known.
     ///
     /// # Errors
     ///
     /// `epoch.json` cannot be written; nothing is published.
-    pub fn publish(&self, corpus: &Arc<str>, view: CorpusSnapshot) -> Result<u64, IndexError> {
-        self.change(|next, gone| {
+    pub fn publish(
+        &self,
+        corpus: &Arc<str>,
+        view: CorpusSnapshot,
+        delta: Option<Arc<Delta>>,
+    ) -> Result<u64, IndexError> {
+        let change = delta.map(|delta| Change { corpus: corpus.clone(), delta });
+        self.change(change, |next, gone| {
             let published = !gone.contains(corpus);
             if published {
                 next.corpora.insert(corpus.clone(), Arc::new(view));
@@ -210,7 +237,7 @@ impl Epochs {
         views: Vec<(Arc<str>, CorpusSnapshot)>,
         kept: impl Fn(&str) -> bool,
     ) -> Result<u64, IndexError> {
-        self.change(|next, gone| {
+        self.change(None, |next, gone| {
             gone.extend(next.corpora.keys().filter(|name| !kept(name)).cloned());
             next.plan = plan;
             next.aliases = aliases;
@@ -235,7 +262,19 @@ impl Epochs {
         state.current = Arc::new(trimmed);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Snapshot, &mut BTreeSet<Arc<str>>) -> bool) -> Result<u64, IndexError> {
+    /// The changes of the epochs after this one, if all are known.
+    pub fn changes_since(&self, epoch: u64) -> Option<Vec<Change>> {
+        let state = self.state.lock();
+        let later = state.changes.iter().filter(|(of, _)| *of > epoch);
+        let changes: Vec<Change> = later.map(|(_, change)| change.clone()).collect::<Option<_>>()?;
+        (changes.len() as u64 == state.current.epoch.saturating_sub(epoch)).then_some(changes)
+    }
+
+    fn change(
+        &self,
+        told: Option<Change>,
+        change: impl FnOnce(&mut Snapshot, &mut BTreeSet<Arc<str>>) -> bool,
+    ) -> Result<u64, IndexError> {
         let _one = self.changing.lock();
         let (current, mut gone, mut versions) = {
             let state = self.state.lock();
@@ -263,6 +302,7 @@ impl Epochs {
             state.versions = versions;
             state.gone = gone;
             state.current = Arc::new(next);
+            state.keep(epoch, told);
         }
         self.current.send_replace(epoch);
         Ok(epoch)
@@ -313,6 +353,20 @@ impl Epochs {
             if *readers == 0 {
                 state.pinned.remove(&epoch);
             }
+        }
+    }
+}
+
+impl State {
+    /// Keeps the change of an epoch for standing turns.
+    fn keep(&mut self, epoch: u64, change: Option<Change>) {
+        self.changes.push_back((epoch, change));
+        let size = |(_, change): &(u64, Option<Change>)| {
+            change.as_ref().map_or(0, |change| change.delta.added.len() + change.delta.removed.len())
+        };
+        let mut passages: usize = self.changes.iter().map(size).sum();
+        while self.changes.len() > KEPT_EPOCHS || passages > KEPT_PASSAGES {
+            passages -= self.changes.pop_front().as_ref().map_or(0, size);
         }
     }
 }

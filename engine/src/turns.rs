@@ -23,12 +23,14 @@ mod sink;
 mod slots;
 mod source;
 mod standing;
+mod watched;
 
 pub use backlog::TurnBacklog;
 pub use generation::{Generation, Running, RunningNode};
 pub use reach::Reach;
 pub(crate) use sink::record;
 pub use slots::{Slots, Waiter};
+pub use standing::StandingCount;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -47,13 +49,14 @@ use timely::scheduling::Activator;
 use self::generation::Earlier;
 use self::ingress::Ingress;
 use self::standing::Standing;
+use self::watched::Reads;
 use crate::activity::{Activity, TurnWatcher};
 use crate::ask::{AskQueue, Caller};
 use crate::cluster::Shape;
 use crate::connector::{Arrived, SourceOffset};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, OffsetTracker};
-use crate::plan::Conversations;
+use crate::plan::{AnswerMode, Conversations};
 use crate::principal::{Principals, Renewed, renewed};
 use crate::publish::{Epochs, SnapshotGuard};
 use crate::record::{Item, TurnRecord, Utterance, Value};
@@ -126,6 +129,10 @@ pub struct TurnsShared {
     pub repeated: AtomicU64,
     /// Revisions delivered.
     pub revised: AtomicU64,
+    /// Standing turns that were answered again because a change could reach them.
+    pub answered_again: AtomicU64,
+    /// The standing turns of each worker.
+    pub standing: Mutex<BTreeMap<usize, StandingCount>>,
     /// Runs operator calls off the workers.
     pub handle: tokio::runtime::Handle,
     /// Called with every value.
@@ -216,9 +223,20 @@ impl TurnsShared {
         }
     }
 
+    /// Wakes the conversations of the sources that are there now.
+    fn waker(&self) -> impl Fn() + Send + 'static {
+        let sources = self.sources.lock().clone();
+        move || sources.iter().for_each(|source| source.conversation_wakes.lock().iter().for_each(WakeSlot::wake))
+    }
+
     /// Wakes the sources, which may continue reading.
     pub fn wake_sources(&self) {
         self.sources.lock().iter().for_each(|source| source.wake.wake());
+    }
+
+    /// Whether the turns that a generation has answered stand.
+    fn is_live(&self, plan: u64) -> bool {
+        self.generations.read().get(&plan).is_some_and(|generation| generation.mode != AnswerMode::Once)
     }
 
     /// The current generation.
@@ -244,12 +262,16 @@ struct TurnContext {
     has_place: AtomicBool,
     /// Number of leaves that it has reached.
     reached: AtomicUsize,
+    /// What its values depend on, if it stands when it is answered.
+    reads: Option<Mutex<Reads>>,
 }
 
 impl TurnContext {
     /// For a turn that has just received its slot.
-    fn new(snapshot: SnapshotGuard, caller: Option<Caller>) -> Arc<Self> {
-        Arc::new(Self { snapshot, caller, has_place: AtomicBool::new(true), reached: AtomicUsize::new(0) })
+    fn new(snapshot: SnapshotGuard, caller: Option<Caller>, shared: &TurnsShared) -> Arc<Self> {
+        let stands = caller.is_none() && shared.is_live(snapshot.plan);
+        let reads = stands.then(Mutex::default);
+        Arc::new(Self { snapshot, caller, has_place: AtomicBool::new(true), reached: AtomicUsize::new(0), reads })
     }
 }
 
@@ -392,7 +414,7 @@ pub fn build_generation(
     }
     let ends = Rc::new(ends);
     let mut streams: Vec<StreamVec<'_, u64, Flow>> = Vec::new();
-    for node in nodes {
+    for (at, node) in nodes.iter().enumerate() {
         let inputs: Vec<_> = node.inputs.iter().map(|&input| streams[input].clone()).collect();
         let stream = match &node.running {
             Running::Source => {
@@ -401,7 +423,7 @@ pub fn build_generation(
                 stream
             }
             Running::Operator(operator) => {
-                node::build(scope, node, operator.clone(), inputs, generation.retries, shared.clone())
+                node::build(scope, (at, node), operator.clone(), inputs, generation.retries, shared.clone())
             }
             Running::Sink(sink) => {
                 let (sink, ends) = (sink.clone(), ends.clone());

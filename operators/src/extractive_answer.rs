@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::{Answer, Hit, Hits, PortType, Status, Value};
@@ -80,6 +80,10 @@ fn default_margin() -> f32 {
 }
 
 impl OperatorConfig for ExtractiveAnswerConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("passages", self.passages, 1, 1000);
         check.range("sentences", self.sentences, 1, 1000);

@@ -192,6 +192,7 @@ mod tests {
             warnings: warnings.clone(),
             stream: Default::default(),
             weights: None,
+            watch: Default::default(),
         };
         let Value::Hits(hits) = run(operator::<GroupByDocumentConfig>(config, &Models::new()).call(call)).unwrap()
         else {

@@ -23,7 +23,7 @@ use futures::{FutureExt, StreamExt};
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, built_at_once,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Generator, SamplingFields};
@@ -115,6 +115,10 @@ fn default_concurrency() -> usize {
 }
 
 impl OperatorConfig for LlmFilterConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("keep_at_least", self.keep_at_least, 1, 5);
         check.range("random", self.random, 0, 1000);

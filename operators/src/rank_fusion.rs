@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, built_at_once,
+    OperatorKind, ScoreUse, built_at_once,
 };
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
 use turnflow_engine::spec::from_tree;
@@ -61,6 +61,10 @@ impl RankFusionConfig {
 }
 
 impl OperatorConfig for RankFusionConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::Left
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use turnflow_engine::cluster::OtherParts;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models,
-    Operator, OperatorConfig, OperatorError, Permitted, Warnings, built_at_once,
+    Operator, OperatorConfig, OperatorError, Permitted, StandingQueries, Warnings, WatchSlot, built_at_once,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, Hits, Value};
@@ -72,8 +72,20 @@ pub(crate) trait Search: Send + Sync + 'static {
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
-        warnings: &Warnings,
+        notes: Notes<'_>,
     ) -> impl Future<Output = Result<Vec<Vec<Hit>>, OperatorError>> + Send;
+    /// A list of the searches of standing turns; see [`Operator::standing`]. `index` is the key of the index.
+    fn standing(&self, _index: &str, _scores_matter: bool) -> Option<Box<dyn StandingQueries>> {
+        None
+    }
+}
+
+/// What a search says besides its hits.
+#[derive(Clone, Copy)]
+pub(crate) struct Notes<'a> {
+    pub warnings: &'a Warnings,
+    /// Which changes can reach the hits, if all of the index is here.
+    pub watch: &'a WatchSlot,
 }
 
 /// A built retriever: Queries → Hits.
@@ -101,7 +113,10 @@ impl<S: Search> Operator for Retriever<S> {
             }
             let permitted = corpus.permitted(self.filter.as_ref(), &call.turn);
             let texts = query.searches().iter().map(ToString::to_string).collect();
-            let lists = self.search.search(index, texts, self.top, &permitted, &call.warnings).await?;
+            let (warnings, none) = (&call.warnings, WatchSlot::default());
+            let watch = if others.is_some() { &none } else { &call.watch };
+            let notes = Notes { warnings, watch };
+            let lists = self.search.search(index, texts, self.top, &permitted, notes).await?;
             Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.top) })))
         }
         .boxed()
@@ -115,6 +130,10 @@ impl<S: Search> Operator for Retriever<S> {
             Ok(self.search.weight(&reader, call.query(0)?.searches()).saturating_add(filter))
         };
         call.weight().saturating_add(of_index().unwrap_or(0))
+    }
+
+    fn standing(&self, scores_matter: bool) -> Option<Box<dyn StandingQueries>> {
+        self.search.standing(&self.key, scores_matter)
     }
 
     /// It waits for a model or for other processes, and then merges lists. Long searches run elsewhere.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, ScoreUse};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 
 use crate::fusion::lists;
@@ -56,6 +56,10 @@ impl RrfConfig {
 }
 
 impl Function for RrfConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::Left
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("k", self.k, 0.001, 1_000_000.0);
         check.range("top", self.top, 1, 100_000);

@@ -38,7 +38,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, built_at_once,
+    OperatorKind, ScoreUse, built_at_once,
 };
 use crate::record::{PortType, Value};
 use crate::spec::from_tree;
@@ -56,6 +56,11 @@ pub trait Function: Debug + DeserializeOwned + Send + Sync + 'static {
     /// Whether it accepts failed inputs, as `Fallback` does.
     fn takes_failures(&self) -> bool {
         false
+    }
+
+    /// What it does with the scores of the hits that it takes.
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::Read
     }
 
     /// The weights of its lists; see [`OperatorConfig::weights`].
@@ -83,6 +88,10 @@ impl<F: Function> OperatorConfig for Of<F> {
 
     fn explain(&self) -> String {
         self.0.explain()
+    }
+
+    fn score_use(&self) -> ScoreUse {
+        self.0.score_use()
     }
 
     fn weights(&self) -> Option<Vec<f32>> {

@@ -21,7 +21,9 @@ mod model;
 mod operator;
 mod passage_store;
 mod passages;
+mod query_join;
 mod snapshot;
+mod watch;
 
 pub use alias::{Alias, Aliases};
 pub use alone::{build_alone, load_alone};
@@ -46,8 +48,10 @@ pub use inventory::{Encoding, Encodings, IntegrityError, Inventory, Passage, Wor
 pub use maintain::{DiskUsage, Maintained, MaintenanceLimits};
 pub use measured::{Measured, measured};
 pub use model::{Capability, Model, ModelConfig, ModelUse, Models};
-pub use operator::{Call, Inner, Operator, OperatorConfig, TextEffect, Warnings, call_inner};
+pub use operator::{Call, Inner, Operator, OperatorConfig, ScoreUse, TextEffect, Warnings, call_inner};
 pub use passage_store::{OpenPassages, PassageStore, Upkeep};
 pub use passages::{Paged, Passages, Permitted};
+pub use query_join::{QueryJoin, Sums, Weights};
 pub(crate) use snapshot::less;
 pub use snapshot::{CorpusSnapshot, Snapshot};
+pub use watch::{StandingQueries, Watch, WatchSlot};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::Snapshot;
 use super::{
     BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError,
+    Snapshot, StandingQueries, WatchSlot,
 };
 use crate::compute::{MOST_ON_A_WORKER, apart_within};
 use crate::filter::Filter;
@@ -30,6 +30,8 @@ pub struct Call {
     /// The caller's weights for this node, as many as it has. Operators read them with
     /// [`Call::weights_or`].
     pub weights: Option<Arc<[f32]>>,
+    /// Where an operator that reads a corpus says which changes can reach its value.
+    pub watch: WatchSlot,
 }
 
 impl Call {
@@ -146,6 +148,11 @@ pub trait Operator: Send + Sync {
     fn continues_here(&self, _call: &Call) -> bool {
         false
     }
+    /// A list for its calls for standing turns, if it can tell which of their values a change of its corpus can reach.
+    /// `scores_matter`: an operator behind it reads the scores of its hits; a value with other scores is another one then.
+    fn standing(&self, _scores_matter: bool) -> Option<Box<dyn StandingQueries>> {
+        None
+    }
     /// Whether it is called when an input has failed; that input is then [`Value::Failed`].
     /// Otherwise the failure becomes the node's value.
     fn takes_failures(&self) -> bool {
@@ -172,6 +179,17 @@ pub struct Inner<'a> {
     pub path: Vec<&'a str>,
     /// Its configuration.
     pub config: &'a dyn OperatorConfig,
+}
+
+/// What an operator does with the scores of the hits that it takes, besides their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScoreUse {
+    /// Its value does not have them.
+    Left,
+    /// Its value has them, and depends on their order only.
+    PassedOn,
+    /// Its value depends on them.
+    Read,
 }
 
 /// What an operator from answers to answers does to their texts.
@@ -213,6 +231,10 @@ pub trait OperatorConfig: Debug + Send + Sync {
     /// What it does to the text of the answer that it takes. A server streams only text that no node changes later.
     fn text_effect(&self) -> TextEffect {
         TextEffect::Whole
+    }
+    /// What it does with the scores of the hits that it takes.
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::Read
     }
     /// Reports values that have the right type but are invalid.
     fn validate(&self, _: &mut Check<'_>) {}

@@ -127,6 +127,13 @@ impl Snapshot {
         self.corpora.get(name).or_else(|| self.corpora.get(self.aliases.corpus(name)?))
     }
 
+    /// The name of the corpus that a turn reads, and not an alias; `None` if there is none.
+    pub(crate) fn real_name(&self, corpus: &CorpusRef, turn: &Turn) -> Option<Arc<str>> {
+        let name = self.name_of(corpus, turn)?;
+        let known = self.corpora.get_key_value(name).map(|(name, _)| name);
+        known.or_else(|| self.aliases.corpus(name)).cloned()
+    }
+
     /// The name of the corpus that a turn reads, if there is one.
     pub(crate) fn name_of<'a>(&'a self, corpus: &'a CorpusRef, turn: &'a Turn) -> Option<&'a str> {
         match corpus {

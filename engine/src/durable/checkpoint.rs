@@ -19,10 +19,10 @@ const EXPIRE_EVERY: u32 = 60;
 
 impl State {
     /// Puts back the changes of a checkpoint that was not written.
-    fn take_back(&mut self, pending: Arc<HashMap<Key, ConversationChange>>, standing: Standing) {
-        self.writing = Arc::default();
+    fn take_back(&mut self, pending: Arc<HashMap<Key, ConversationChange>>, standing: Arc<Standing>) {
+        (self.writing, self.writing_standing) = (Arc::default(), Arc::default());
         self.put_back(Arc::unwrap_or_clone(pending));
-        for (key, turn) in standing {
+        for (key, turn) in Arc::unwrap_or_clone(standing) {
             self.standing.entry(key).or_insert(turn);
         }
     }
@@ -88,7 +88,9 @@ impl Durable {
             let new: Vec<_> = lows.iter().map(of_source).filter(is_new).collect();
             let pending = Arc::new(std::mem::take(&mut state.pending));
             state.writing = pending.clone();
-            (pending, std::mem::take(&mut state.standing), new)
+            let standing = Arc::new(std::mem::take(&mut state.standing));
+            state.writing_standing = standing.clone();
+            (pending, standing, new)
         };
         // Read after all of this was taken: none of it may depend on answers that a sink still lacks.
         // These sinks are kept, even if a reload has replaced them.
@@ -121,7 +123,7 @@ impl Durable {
         let mut state = self.state.lock();
         match &written {
             Ok(_) => {
-                state.writing = Arc::default();
+                (state.writing, state.writing_standing) = (Arc::default(), Arc::default());
                 let bytes = pending.values().map(ConversationChange::bytes).sum();
                 self.unwritten.fetch_sub(bytes, Ordering::AcqRel);
                 state.committed.extend(new);

@@ -121,6 +121,8 @@ struct State {
     writing: Arc<HashMap<Key, ConversationChange>>,
     /// Standing turns that have changed since the last checkpoint; `None` if they no longer stand.
     standing: Standing,
+    /// Those that the current checkpoint is writing.
+    writing_standing: Arc<Standing>,
     trackers: Vec<Weak<OffsetTracker>>,
     sinks: Vec<Weak<SinkHandle>>,
     /// Sinks that lack restored answers, until they have them.
@@ -359,6 +361,28 @@ impl Durable {
     /// They cannot be read.
     pub fn standing(&self) -> Result<Vec<StoredTurn>, StoreError> {
         Ok(self.here().map_or(Ok(Vec::new()), Store::standing)?)
+    }
+
+    /// Whether standing turns are in a store, and need not be in memory.
+    pub fn keeps_standing(&self) -> bool {
+        self.here().is_some()
+    }
+
+    /// A standing turn; `None` if it is not stored.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn standing_turn(&self, key: &Arc<str>) -> Result<Option<StoredTurn>, StoreError> {
+        let unwritten = {
+            let state = self.state.lock();
+            state.standing.get(key).or_else(|| state.writing_standing.get(key)).cloned()
+        };
+        match (unwritten, self.here()) {
+            (Some(turn), _) => Ok(turn),
+            (None, Some(store)) => Ok(store.standing_turn(key)?),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Records a standing turn; `None` if it no longer stands.

@@ -188,6 +188,15 @@ impl Store {
         Ok(values.iter().filter_map(|value| serde_json::from_slice(value).ok()).collect())
     }
 
+    /// A standing turn, if there is one of this key.
+    pub fn standing_turn(&self, key: &str) -> Result<Option<StoredTurn>, DatabaseError> {
+        self.0.read(|database| {
+            let Some(table) = table(&database.begin_read()?, STANDING)? else { return Ok(None) };
+            let value = table.get(key)?;
+            Ok(value.and_then(|value| serde_json::from_slice(value.value()).ok()))
+        })
+    }
+
     pub fn forget(&self, source: &str) -> Result<(), DatabaseError> {
         self.0.change(|database| {
             let transaction = database.begin_write()?;

@@ -24,7 +24,7 @@ use crate::claims::{Claim, ClaimError, Claims, real};
 use crate::cluster::{Lead, Manifests, Peers, ServedParts, SharedModels};
 use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Model, ModelConfig,
-    TurnSourceConfig,
+    ScoreUse, TurnSourceConfig,
 };
 use crate::connector::{ConnectorError, Stopped, TurnSource};
 use crate::corpus::Parts;
@@ -401,7 +401,9 @@ impl RuntimeContext {
             };
             let (id, inputs, output) = (node.id.clone(), node.inputs.clone(), node.output);
             let corpora = node.operators().iter().filter_map(|config| config.corpus().cloned()).collect();
-            nodes.push(RunningNode { id, kind_name: node.kind_name, inputs, running, output, weights, corpora });
+            let score_use = node.operators().iter().map(|config| config.score_use()).max().unwrap_or(ScoreUse::Read);
+            let kind_name = node.kind_name;
+            nodes.push(RunningNode { id, kind_name, inputs, running, output, weights, corpora, score_use });
         }
         let stamp = crate::record::Provenance {
             pipeline: plan.hash.clone(),

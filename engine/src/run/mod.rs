@@ -50,7 +50,7 @@ use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Provenance};
 use crate::sinks::{SinkHandle, SinkStatus};
 use crate::state::file_name;
-use crate::turns::{self, Generation};
+use crate::turns::{self, Generation, StandingCount};
 
 /// A parked worker wakes up after this time even without a signal.
 const PARK: Duration = Duration::from_millis(500);
@@ -209,6 +209,16 @@ impl Engine {
     /// Number of revisions, in a live pipeline.
     pub fn revised(&self) -> u64 {
         self.inner.context.shared.revised.load(Ordering::Acquire)
+    }
+
+    /// Number of times that a standing turn was answered again because a change could reach it.
+    pub fn answered_again(&self) -> u64 {
+        self.inner.context.shared.answered_again.load(Ordering::Acquire)
+    }
+
+    /// The standing turns, and how many of them are behind.
+    pub fn standing(&self) -> StandingCount {
+        StandingCount::of(self.inner.context.shared.standing.lock().values())
     }
 
     /// Number of turns read but not answered yet.

@@ -82,6 +82,8 @@ impl Engine {
             recovered: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             revised: AtomicU64::new(0),
+            answered_again: AtomicU64::new(0),
+            standing: Mutex::default(),
             handle: io.handle.clone(),
             observer: options.observer.clone(),
             watcher: options.watcher.clone(),

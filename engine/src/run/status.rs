@@ -64,6 +64,14 @@ pub struct TurnsStatus {
     pub durations: Durations,
     /// Revisions since the start.
     pub revised: u64,
+    /// Turns that stand.
+    pub standing: usize,
+    /// Those of them that wait to be answered again, after a change that may reach them.
+    pub behind: usize,
+    /// How long the first of them has waited, in seconds.
+    pub behind_s: f64,
+    /// Number of times since the start that a standing turn was answered again.
+    pub answered_again: u64,
     /// Dead letters since the start.
     pub dead_letters: u64,
 }
@@ -207,6 +215,7 @@ impl Engine {
             away_because: self.metrics().away(&source.id).map(|absence| absence.reason),
         };
         let sources = shared.sources.lock().iter().map(source).collect();
+        let standing = self.standing();
         EngineStatus {
             plan: generation.stamp.pipeline.to_string(),
             generation: generation.number,
@@ -223,6 +232,10 @@ impl Engine {
                 answered: self.delivered() as u64 + shared.asks.count(),
                 durations: shared.activity.turns(),
                 revised: self.revised(),
+                standing: standing.turns,
+                behind: standing.behind,
+                behind_s: standing.since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
+                answered_again: self.answered_again(),
                 dead_letters: self.dead_letters(),
             },
             lacking: self.lacking(),

@@ -60,7 +60,7 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     });
     shared.outstanding.fetch_add(1, Ordering::AcqRel);
     let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
-    let flow = Flow { item, context: TurnContext::new(snapshot, Some(caller)) };
+    let flow = Flow { item, context: TurnContext::new(snapshot, Some(caller), shared) };
     shared.observe(&source, &flow, None);
     ingress.give(flow);
     Ok(())

@@ -22,6 +22,8 @@ struct Ending {
     failure: Option<Failure>,
     /// The value for a caller: answers rank before hits, and hits before failures.
     best: Option<Item>,
+    /// A value has warnings.
+    warns: bool,
 }
 
 impl Ending {
@@ -58,9 +60,10 @@ pub(super) fn build<'s>(
                     for flow in batches.flat_map(|batch| batch.drain(..)) {
                         let turn = flow.item.turn.clone();
                         let missing = ends.get(&turn.source).copied().unwrap_or(1);
-                        let new = || Ending { missing, reply: None, failure: None, best: None };
+                        let new = || Ending { missing, reply: None, failure: None, best: None, warns: false };
                         let entry = ending.entry(turn.sequence).or_insert_with(new);
                         entry.missing -= 1;
+                        entry.warns |= !flow.item.warnings.is_empty();
                         match &flow.item.value {
                             Value::Answer(answer) => {
                                 entry.reply.get_or_insert_with(|| answer.text.clone());
@@ -76,7 +79,9 @@ pub(super) fn build<'s>(
                         if entry.missing > 0 {
                             continue;
                         }
-                        let Some(Ending { reply, failure, best, .. }) = ending.remove(&turn.sequence) else { continue };
+                        let Some(Ending { reply, failure, best, warns, .. }) = ending.remove(&turn.sequence) else {
+                            continue;
+                        };
                         shared.turn_ends(&flow.context);
                         let took = Duration::from_micros(shared.now_us().saturating_sub(turn.entered_us));
                         // A caller who has left gets no answer.
@@ -102,7 +107,8 @@ pub(super) fn build<'s>(
                             continue;
                         }
                         if mode != AnswerMode::Once || turn.standing.is_some() {
-                            local.standing.settle(&turn, &mode, &shared);
+                            let is_odd = failure.is_some() || warns;
+                            local.standing.settle(&turn, &flow.context, (failure.is_some(), is_odd), &mode, &shared);
                         }
                         if turn.standing.is_some() {
                             // Its conversation continued after the first answer.

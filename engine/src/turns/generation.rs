@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Reach;
-use crate::component::{Aliases, CorpusRef, Operator};
+use crate::component::{Aliases, CorpusRef, Operator, ScoreUse};
 use crate::plan::{AnswerMode, FailedTurns, Retries};
 use crate::record::{AnswerRecord, PortType, Provenance};
 use crate::sinks::SinkHandle;
@@ -37,6 +37,8 @@ pub struct RunningNode {
     pub weights: Option<usize>,
     /// The corpora that it reads.
     pub corpora: Arc<[CorpusRef]>,
+    /// What it does with the scores of hits.
+    pub score_use: ScoreUse,
 }
 
 /// A running plan.
@@ -94,6 +96,21 @@ impl Generation {
             }
         }
         Some(sinks).filter(|sinks| !sinks.is_empty())
+    }
+
+    /// Whether a node behind this one reads the scores of its hits.
+    pub(super) fn scores_matter(&self, node: usize) -> bool {
+        let mut has_them = vec![false; self.nodes.len()];
+        has_them[node] = true;
+        for (at, other) in self.nodes.iter().enumerate().skip(node + 1) {
+            let takes = other.inputs.iter().any(|input| has_them[*input]);
+            match (&other.running, other.score_use) {
+                (Running::Operator(_), ScoreUse::Read) if takes => return true,
+                (Running::Operator(_), ScoreUse::PassedOn) => has_them[at] = takes,
+                _ => {}
+            }
+        }
+        false
     }
 
     /// The records that its sinks have for a turn that an earlier process answered.

@@ -25,10 +25,11 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 use tokio_util::sync::CancellationToken;
 
+use super::watched::NodeRead;
 use super::{Flow, RunningNode, TurnsShared, retry};
 use crate::adjust::skipped;
 use crate::ask::Caller;
-use crate::component::{Call, Operator, Warnings};
+use crate::component::{Call, Operator, Warnings, WatchSlot};
 use crate::compute::{MOST_ON_A_WORKER, apart};
 use crate::document::Readers;
 use crate::plan::Retries;
@@ -76,7 +77,7 @@ impl Wake for WakeCall {
 
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
-    node: &RunningNode,
+    (number, node): (usize, &RunningNode),
     operator: Arc<dyn Operator>,
     inputs: Vec<StreamVec<'s, u64, Flow>>,
     retries: Retries,
@@ -126,6 +127,9 @@ pub(super) fn build<'s>(
             for Waiting { flow, values, warnings, capability, .. } in complete {
                 let inputs: Vec<Value> = values.into_iter().flatten().collect();
                 let failed = inputs.iter().find(|value| matches!(value, Value::Failed(_))).cloned();
+                if let (Some(_), Some(reads)) = (&failed, &flow.context.reads) {
+                    reads.lock().has_failed = true;
+                }
                 if let Some(value) = failed.filter(|_| !operator.takes_failures()) {
                     let flow = flow.then(value, together(&id, &warnings, Vec::new()));
                     shared.observe(&id, &flow, None);
@@ -156,7 +160,11 @@ pub(super) fn build<'s>(
                 let turn = flow.item.turn.clone();
                 let asker = turn.clone();
                 let sequence = turn.sequence;
-                let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream, weights };
+                let reads = flow.context.reads.as_ref().filter(|_| !corpora.is_empty());
+                let watch = reads.map(|_| WatchSlot::wanted()).unwrap_or_default();
+                let read = reads.map(|_| corpora.iter().map(|corpus| snapshot.real_name(corpus, &turn)).collect());
+                let said = watch.clone();
+                let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream, weights, watch };
                 let operator = operator.clone();
                 let node = id.clone();
                 // If the weight panics, the call is made anyway and reports the failure.
@@ -175,6 +183,12 @@ pub(super) fn build<'s>(
                     // A turn whose caller has left is not the node's failure.
                     let has_left = left.is_some_and(|left| left.is_cancelled());
                     let has_failed = matches!(value, Value::Failed(_)) && !has_left;
+                    if let Some(reads) = &flow.context.reads {
+                        let mut reads = reads.lock();
+                        reads.has_failed |= has_failed;
+                        let watch = said.take();
+                        reads.nodes.extend(read.map(|corpora| NodeRead { node: number, corpora, watch }));
+                    }
                     let took = begun.elapsed();
                     counted.ends(took, has_failed);
                     (flow.then(value, together(&node, &warnings, new.take())), took)

@@ -44,6 +44,7 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::component::ScoreUse;
 
     fn node(id: usize, inputs: &[usize], running: Running) -> RunningNode {
         RunningNode {
@@ -54,6 +55,7 @@ mod tests {
             output: None,
             weights: None,
             corpora: Arc::default(),
+            score_use: ScoreUse::Read,
         }
     }
 

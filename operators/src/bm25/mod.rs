@@ -36,6 +36,7 @@ mod score;
 mod search;
 mod separated;
 mod share;
+mod standing;
 mod terms;
 mod view;
 mod writer;
@@ -46,19 +47,20 @@ use std::sync::Arc;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, Permitted, Warnings, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, Permitted, StandingQueries, built_at_once,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
-use crate::retrieve::{self, Divided, Retriever, Search};
+use crate::retrieve::{self, Divided, Notes, Retriever, Search};
 pub use analyzer::{ByField, Language, Tokenizer, Words};
 pub use feedback::TermFeedback;
 use open::Bm25Definition;
 pub(crate) use open::is_no_file;
 use reader::{Bm25Reader, Parameters};
 pub use score::Idf;
+use standing::{Asked, BEHIND};
 
 /// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
@@ -224,8 +226,10 @@ impl Search for Bm25 {
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
-        warnings: &Warnings,
+        notes: Notes<'_>,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        // Scores of several lists move differently.
+        let stands = notes.watch.is_wanted() && self.tells() && texts.len() == 1;
         let parameters = Parameters { idf: self.idf, k1: self.k1, b: self.b };
         let search = async |terms: &BTreeMap<String, f32>, top| match others {
             None => Ok(reader.search(terms, parameters, top, permitted)?),
@@ -237,11 +241,19 @@ impl Search for Bm25 {
             let different = first_terms(&mut terms, self.max_terms);
             if different > self.max_terms {
                 let most = self.max_terms;
-                warnings.add(format!("the query has {different} terms, and only the first {most} were searched"));
+                notes.warnings.add(format!("the query has {different} terms, and only the first {most} were searched"));
             }
             let mut counts: BTreeMap<String, f32> = BTreeMap::new();
             terms.into_iter().for_each(|term| *counts.entry(term).or_default() += 1.0);
             lists.push(match self.feedback {
+                None if stands => {
+                    let mut hits = search(&counts, top + BEHIND).await?;
+                    if let Some(asked) = Asked::new(reader, parameters, &counts, &hits, top)? {
+                        notes.watch.put(asked);
+                    }
+                    hits.truncate(top);
+                    hits
+                }
                 None => search(&counts, top).await?,
                 Some(feedback) => {
                     let first = search(&counts, feedback.passages).await?;
@@ -251,11 +263,26 @@ impl Search for Bm25 {
         }
         Ok(lists)
     }
+
+    fn standing(&self, index: &str, scores_matter: bool) -> Option<Box<dyn StandingQueries>> {
+        let Self { idf, k1, b, .. } = *self;
+        let parameters = Parameters { idf, k1, b };
+        let new = || standing::Standing::new(index.to_owned(), self.tokenizer.clone(), parameters);
+        (self.tells() && !scores_matter).then(|| Box::new(new()) as Box<dyn StandingQueries>)
+    }
+}
+
+impl Bm25 {
+    /// Whether it can tell which questions a change reaches: passages add no terms, and the weight of a term depends on
+    /// its own number of passages only.
+    fn tells(&self) -> bool {
+        self.idf == Idf::Lucene && self.feedback.is_none()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use turnflow_engine::component::Delta;
+    use turnflow_engine::component::{Delta, Warnings, WatchSlot};
     use turnflow_engine::document::Chunk;
 
     use super::*;
@@ -323,7 +350,9 @@ mod tests {
         let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
         assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 32);
         let (warnings, begun) = (Warnings::default(), std::time::Instant::now());
-        let hits = search.search(Divided::whole(&reader), vec![query], 100, &Permitted::All, &warnings).await.unwrap();
+        let (watch, index) = (WatchSlot::default(), Divided::whole(&reader));
+        let notes = Notes { warnings: &warnings, watch: &watch };
+        let hits = search.search(index, vec![query], 100, &Permitted::All, notes).await.unwrap();
         println!("hostile Bm25: {:.3} s", begun.elapsed().as_secs_f64());
         assert!(!hits[0].is_empty());
         assert_eq!(warnings.take(), ["the query has 145000 terms, and only the first 1024 were searched"]);

@@ -49,6 +49,17 @@ impl SegmentPassages {
     }
 
     /// Tantivy's numbers of the permitted passages, ascending.
+    /// The number of a passage in the segment.
+    fn number_of(&self, chunk: &Chunk) -> Option<u32> {
+        let Some(place) = chunk.place.get() else {
+            // It is in no corpus.
+            let is_it = |other: &Passage| other.as_ref().is_some_and(|other| other.id == chunk.id);
+            return Some(self.by_number.iter().position(is_it)? as u32);
+        };
+        let places = self.places();
+        Some(places[places.binary_search_by_key(&place, |(place, _)| *place).ok()?].1)
+    }
+
     fn selected(&self, permitted: &RoaringBitmap) -> Vec<u32> {
         let places = self.places();
         let place = |number: u32| {
@@ -112,6 +123,15 @@ pub(super) struct Bm25Reader {
     pub statistics: Statistics,
     /// The mean of [`okapi`] over all terms, computed when it is first needed.
     pub mean_okapi: OnceLock<f32>,
+}
+
+/// What a passage has of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Its number of terms.
+    pub length: u32,
+    /// How often it has each term of the question.
+    pub of_terms: Vec<u32>,
 }
 
 /// What a question is scored with.
@@ -198,6 +218,50 @@ impl Bm25Reader {
                 self.live(&Weighted { term, weight: 0.0, postings: self.look_up(term, &indexes)? }, &indexes)
             };
             terms.iter().map(live).collect::<Result<Vec<_>, tantivy::TantivyError>>()
+        };
+        count().map_err(store("read postings"))
+    }
+
+    /// What hits have of the terms of a question. `None` if one of them is not in the index.
+    pub fn counts_of(&self, terms: &BTreeMap<String, f32>, hits: &[Hit]) -> Result<Option<Vec<Counts>>, IndexError> {
+        let count = || {
+            let indexes = self.inverted()?;
+            let mut found: Vec<Option<Counts>> = vec![None; hits.len()];
+            for (at, segment) in self.segments.iter().enumerate() {
+                let alive = |number: &u32| segment.alive().is_none_or(|alive| alive.is_alive(*number));
+                let number = |hit: &Hit| segment.passages.number_of(&hit.chunk).filter(alive);
+                let mut numbers: Vec<(u32, usize)> =
+                    hits.iter().enumerate().filter_map(|(hit, of)| Some((number(of)?, hit))).collect();
+                numbers.retain(|(number, hit)| {
+                    segment.passage(*number).is_some_and(|chunk| chunk.id == hits[*hit].chunk.id)
+                });
+                numbers.sort_unstable();
+                for (number, hit) in &numbers {
+                    let length = segment.terms.lengths[*number as usize];
+                    found[*hit] = Some(Counts { length, of_terms: vec![0; terms.len()] });
+                }
+                if numbers.is_empty() {
+                    continue;
+                }
+                for (nth, term) in terms.keys().enumerate() {
+                    let one = Weighted { term, weight: 0.0, postings: self.look_up(term, &indexes)? };
+                    let Some(term) = segment.term(&indexes[at], &one, at) else { continue };
+                    let mut postings = term.postings(IndexRecordOption::WithFreqs)?;
+                    for (number, hit) in &numbers {
+                        let place = match postings.docs().last() {
+                            None => break,
+                            Some(last) if last < number => postings.seek(*number),
+                            Some(_) => postings.docs().partition_point(|other| other < number),
+                        };
+                        if postings.docs().get(place) == Some(number)
+                            && let Some(counts) = &mut found[*hit]
+                        {
+                            counts.of_terms[nth] = postings.freq(place);
+                        }
+                    }
+                }
+            }
+            Ok::<_, tantivy::TantivyError>(found.into_iter().collect())
         };
         count().map_err(store("read postings"))
     }

@@ -365,6 +365,14 @@ impl<V, D> BlockReader<V, D> {
         made
     }
 
+    /// The encodings of passages, also of those that were removed not long ago.
+    pub fn encodings_of(&self, chunks: &[Arc<Chunk>]) -> Vec<Option<V>>
+    where
+        V: Stored,
+    {
+        self.contents.of(chunks)
+    }
+
     /// The row of the passage with this number in the corpus.
     pub fn numbered(&self, number: u32) -> Option<&(V, Arc<Chunk>)> {
         let (block, place) = self.rows.get(number)?;

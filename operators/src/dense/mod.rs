@@ -17,13 +17,14 @@ pub(crate) mod codes;
 mod encode;
 pub(crate) mod index;
 mod ivf;
+mod standing;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnflow_engine::component::{
     BuildError, Capability, Check, ComponentContext, CorpusRef, InputPort, Models, OperatorError, OperatorKind,
-    Permitted, Warnings,
+    Permitted, StandingQueries,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Embedder, Priority, Role, Vector};
@@ -33,9 +34,10 @@ use turnflow_engine::spec::from_tree;
 use crate::content::{Scans, dot, encodings, nearest};
 use crate::gauges::Gauges;
 use crate::models::embedder;
-use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
-use index::{Asked, DenseDefinition, DenseReader, scan_cost, search};
+use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Notes, Search, Settings};
+use index::{Asked as Question, DenseDefinition, DenseReader, scan_cost, search};
 use ivf::Approximate;
+use standing::Asked;
 
 /// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
@@ -259,10 +261,17 @@ impl Search for Dense {
         texts: Vec<String>,
         _: usize,
         permitted: &Permitted,
-        _: &Warnings,
+        notes: Notes<'_>,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let vectors = self.embedder.embed(texts, Role::Query, Priority::Turn).await?;
-        let Some(feedback) = self.feedback else { return self.nearest(index, vectors, permitted).await };
+        let Some(feedback) = self.feedback else {
+            let asked = if notes.watch.is_wanted() { vectors.clone() } else { Vec::new() };
+            let lists = self.nearest(index, vectors, permitted).await?;
+            if notes.watch.is_wanted() {
+                notes.watch.put(Asked::new(&asked, &lists, self.top));
+            }
+            return Ok(lists);
+        };
         let first = self.nearest(index, vectors.clone(), permitted).await?;
         let mut moved = Vec::with_capacity(vectors.len());
         for (vector, hits) in vectors.into_iter().zip(first) {
@@ -272,6 +281,11 @@ impl Search for Dense {
             moved.push(if read.is_empty() { vector } else { feedback.moved(&vector, &read) });
         }
         self.nearest(index, moved, permitted).await
+    }
+
+    fn standing(&self, index: &str, _: bool) -> Option<Box<dyn StandingQueries>> {
+        // With feedback, the passages move the query.
+        self.feedback.is_none().then(|| Box::new(standing::Standing::new(index.to_owned())) as Box<dyn StandingQueries>)
     }
 }
 
@@ -286,7 +300,7 @@ impl Dense {
         let queries =
             if others.is_some() { vectors.iter().map(|vector| vector.to_vec()).collect() } else { Vec::new() };
         let cost = scan_cost(reader, &vectors, permitted);
-        nearest(others, Asked { queries, top, index }, top, self.scans.run(reader, vectors, permitted, cost)).await
+        nearest(others, Question { queries, top, index }, top, self.scans.run(reader, vectors, permitted, cost)).await
     }
 }
 

@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, built_at_once,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generator, SamplingFields};
@@ -117,6 +117,10 @@ fn default_style() -> Style {
 }
 
 impl OperatorConfig for GenerateConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("passages", self.passages, 1, 1000);
         if let Some(characters) = self.characters {

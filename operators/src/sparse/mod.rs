@@ -13,13 +13,14 @@
 //! pass; a long search alone is divided among the cores.
 
 mod index;
+mod standing;
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, Capability, ComponentContext, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Permitted,
-    Warnings,
+    StandingQueries,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Priority, Role, SparseEmbedder, SparseVector};
@@ -28,7 +29,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::content::{Scans, nearest};
 use crate::models::able;
-use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
+use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Notes, Search, Settings};
 use index::{Asked, scans, search_weight};
 pub(crate) use index::{SparseDefinition, SparseReader, product};
 
@@ -104,11 +105,22 @@ impl Search for Sparse {
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
-        _: &Warnings,
+        notes: Notes<'_>,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let vectors = self.encoder.embed_sparse(texts, Role::Query, Priority::Turn).await?;
         let asked: Asked = (vectors.clone(), top);
         let cost = search_weight(reader, vectors.len());
-        nearest(others, asked, top, self.scans.run(reader, vectors, permitted, cost)).await
+        let query = notes.watch.is_wanted().then(|| vectors.clone());
+        let lists = nearest(others, asked, top, self.scans.run(reader, vectors, permitted, cost)).await?;
+        if let (Some([query]), [hits]) = (query.as_deref(), &lists[..])
+            && let Some(asked) = standing::Asked::new(query, hits, top)
+        {
+            notes.watch.put(asked);
+        }
+        Ok(lists)
+    }
+
+    fn standing(&self, index: &str, _: bool) -> Option<Box<dyn StandingQueries>> {
+        Some(Box::new(standing::Standing::new(index.to_owned())))
     }
 }

@@ -29,7 +29,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, Capability, ComponentContext, CorpusRef, Index, IndexDefinition, IndexError, InputPort, Inventory,
-    Models, OperatorError, OperatorKind, Permitted, Warnings,
+    Models, OperatorError, OperatorKind, Permitted,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::WordVectors;
@@ -37,7 +37,7 @@ use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
 use crate::models::{able, short_fingerprint};
-use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
+use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Notes, Search, Settings};
 use index::{StaticIndex, StaticReader};
 
 /// Entry in the operator table.
@@ -110,7 +110,7 @@ impl Search for Static {
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
-        _: &Warnings,
+        _: Notes<'_>,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         if others.is_some() {
             return Err(OperatorError::Divided("static".to_owned()));

@@ -149,7 +149,10 @@ impl IndexWriter {
             }
             next.add(others);
         }
-        let epoch = self.epochs.publish(&self.corpus, next)?;
+        let size = delta.added.len() + delta.removed.len();
+        // What other processes change is not known here.
+        let is_known = !delta.whole && matches!(self.parts, Parts::Whole);
+        let epoch = self.epochs.publish(&self.corpus, next, is_known.then(|| Arc::new(delta)))?;
         if let Parts::Leading(lead) = &self.parts {
             let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
             manifests.announce(&epochs).await;
@@ -157,7 +160,7 @@ impl IndexWriter {
         }
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
-        if delta.added.len() + delta.removed.len() >= MANY {
+        if size >= MANY {
             give_back_soon();
         }
         self.whole = false;

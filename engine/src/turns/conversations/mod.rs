@@ -331,7 +331,7 @@ impl Conversations {
         self.left(&read);
         let turn = Arc::new(self.turn(&read, history, key, snapshot.epoch, sequence));
         let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
-        let flow = Flow { item, context: TurnContext::new(snapshot, None) };
+        let flow = Flow { item, context: TurnContext::new(snapshot, None, &self.shared) };
         self.shared.observe(&self.source.id, &flow, None);
         ingress.give(flow);
         true

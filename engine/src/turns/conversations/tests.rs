@@ -33,6 +33,8 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         recovered: AtomicU64::new(0),
         repeated: AtomicU64::new(0),
         revised: AtomicU64::new(0),
+        answered_again: AtomicU64::new(0),
+        standing: Mutex::default(),
         handle,
         observer: None,
         activity: Default::default(),

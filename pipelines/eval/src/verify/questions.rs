@@ -175,6 +175,7 @@ async fn ask(
         warnings: Warnings::default(),
         stream: Default::default(),
         weights: None,
+        watch: Default::default(),
     };
     match retriever.operator.clone().call(call).await {
         Ok(Value::Hits(hits)) => Ok(hits.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.score)).collect()),

@@ -45,6 +45,12 @@ fn summary(numbers: &Numbers) -> Vec<(String, Style)> {
         false if is_loading => "  loading",
         false => "  reading the sources",
     };
+    let standing = match turns["standing"].as_u64().unwrap_or_default() {
+        0 => String::new(),
+        standing => {
+            format!("  standing {standing} ({} behind for {:.0} s)", turns["behind"], number(&turns["behind_s"]))
+        }
+    };
     let lines = [
         format!(
             "{}  epoch {}  up {:.0} s  {}{state}",
@@ -54,7 +60,7 @@ fn summary(numbers: &Numbers) -> Vec<(String, Style)> {
             count(status["workers"].as_u64().unwrap_or_default(), "worker")
         ),
         format!(
-            "turns: {rate:.1}/s  running {}  waiting {}  queued {}  answered {}  revised {}  dead letters {}",
+            "turns: {rate:.1}/s  running {}  waiting {}  queued {}  answered {}  revised {}  dead letters {}{standing}",
             turns["running"],
             turns["waiting"],
             turns["queued"],

@@ -11,6 +11,7 @@ mod optional;
 mod outage;
 mod permitted;
 mod queues;
+mod reached;
 pub(crate) mod rebuild;
 mod reload;
 mod resume;

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use turnflow_engine::publish::CorpusProgress;
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Engine, Options};
 
-use crate::support::{Asked, plan_of, until};
+use crate::support::{Asked, answers, plan_of, until};
 
 const WORDS: [&str; 6] = ["ferry", "bus", "train", "ten", "noon", "eleven"];
 /// A text on which the server always fails.
@@ -86,7 +86,8 @@ fn answer(mut stream: TcpStream, status: &AtomicU16, failed: &AtomicU64) -> std:
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let asked: Value = serde_json::from_slice(&body)?;
-        let texts: Vec<&str> = asked["input"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let inputs = asked["input"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let texts: Vec<&str> = inputs.iter().filter_map(Value::as_str).collect();
         let status = match status.load(Ordering::SeqCst) {
             200 if texts.iter().any(|text| text.contains(POISON)) => 500,
             status => status,
@@ -100,6 +101,11 @@ fn answer(mut stream: TcpStream, status: &AtomicU16, failed: &AtomicU64) -> std:
         };
         let data: Vec<Value> = texts.iter().enumerate().map(vector).collect();
         let body = match status {
+            // A language model, which repeats what it is asked.
+            200 if asked["messages"].is_array() => {
+                let said = asked["messages"].as_array().and_then(|messages| messages.last()).unwrap();
+                json!({"choices": [{"message": {"content": said["content"]}, "finish_reason": "stop"}]}).to_string()
+            }
             200 => json!({"data": data, "usage": {"prompt_tokens": null, "total_tokens": 3.0}}).to_string(),
             _ => r#"{"error":{"message":"away"}}"#.to_owned(),
         };
@@ -152,6 +158,48 @@ fn an_outage_delays_passages_and_loses_none() {
     asked.engine.join().unwrap();
     let letters = fs::read_to_string(state.join("dead-letters.jsonl")).unwrap_or_default();
     assert_eq!(letters, "", "an outage is no fault of a passage");
+}
+
+#[test]
+fn a_standing_turn_that_fails_is_tried_again_without_a_further_edit() {
+    let dir = tempfile::tempdir().unwrap();
+    let docs = dir.path().join("docs");
+    fs::create_dir(&docs).unwrap();
+    fs::write(docs.join("ferry.txt"), "The ferry leaves at noon.").unwrap();
+    let turn = json!({"conversation_id": "c", "turn": 1, "speaker": "user", "text": "When does the ferry leave?"});
+    fs::write(dir.path().join("turns.jsonl"), format!("{turn}\n")).unwrap();
+    let server = Server::start(200);
+    let pipeline = format!(
+        r#"Pipeline(
+    mode: Live(),
+    models: {{ "m": OpenAi(url: {:?}, model: "m", retries: 0) }},
+    corpora: {{ "docs": Corpus(source: Directory(path: "docs"), chunk: Whole()) }},
+    nodes: {{
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": LastTurn(input: "turns"),
+        "hits": Bm25(input: "query", corpus: "docs", top: 3),
+        "answer": Generate(input: "hits", model: "m"),
+        "out": JsonLinesSink(input: "answer", path: "answers.jsonl"),
+    }},
+)"#,
+        server.url
+    );
+    let options = Options { state: Some(dir.path().join("state")), ..Options::default() };
+    let engine = Engine::start(plan_of(dir.path(), &pipeline), options).unwrap();
+    let says = |word: &str| {
+        let all = answers(&dir.path().join("answers.jsonl"));
+        all.last().is_some_and(|last| !last.retracted && last.answer.contains(word))
+    };
+    until("the first answer", || says("noon"));
+    server.set(503);
+    fs::write(docs.join("ferry.txt"), "The ferry leaves at ten.").unwrap();
+    until("the model is asked and is away", || server.failed() > 0 && engine.standing().behind > 0);
+    assert!(says("noon"), "the answer stands until there is another one");
+    server.set(200);
+    until("the answer is made again", || says("at ten"));
+    until("nothing is behind", || engine.standing().behind == 0);
+    engine.stop();
+    engine.join().unwrap();
 }
 
 #[test]
