@@ -7,7 +7,7 @@ use jaq_json::Val;
 use crate::Turn;
 use crate::calls;
 use crate::chains::{branch, with_conversations};
-use crate::known::InMemory;
+use crate::known::{InMemory, Shared};
 use crate::message::{Call, Item, Message, Options};
 
 /// Number of messages that became no turn, by the reason.
@@ -30,6 +30,9 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut conversations: Vec<(String, Vec<Message>)> = Vec::new();
     for message in messages {
+        if is_shared_only(&message) {
+            continue;
+        }
         let Some(name) = message.conversation.clone() else {
             *left_out.entry("no conversation").or_default() += 1;
             continue;
@@ -116,27 +119,34 @@ pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Me
     kept
 }
 
-/// What messages with one key share: conversation, time and order.
-type Shared = (Option<String>, Option<f64>, Option<Val>);
-
-/// Gives messages that share a key what one of them has: conversation, time and order.
+/// Gives messages that share a key what one of them has: conversation, speaker, time and order. A message with several
+/// keys gives nothing.
 pub(crate) fn joined(mut messages: Vec<Message>) -> Vec<Message> {
-    let mut shared: HashMap<String, Shared> = HashMap::new();
+    let mut all: HashMap<String, (Shared, Option<Val>)> = HashMap::new();
     for message in &messages {
-        let Some(key) = &message.join else { continue };
-        let of = shared.entry(key.clone()).or_default();
-        of.0 = of.0.take().or_else(|| message.conversation.clone());
-        of.1 = of.1.or(message.time);
-        of.2 = of.2.take().or_else(|| message.order.clone());
+        let [key] = &message.join[..] else { continue };
+        let (shared, order) = all.entry(key.clone()).or_default();
+        shared.take(message);
+        *order = order.take().or_else(|| message.order.clone());
+    }
+    if all.is_empty() {
+        return messages;
     }
     for message in &mut messages {
-        if let Some((conversation, time, order)) = message.join.as_ref().and_then(|key| shared.get(key)) {
-            message.conversation = message.conversation.take().or_else(|| conversation.clone());
-            message.time = message.time.or(*time);
-            message.order = message.order.take().or_else(|| order.clone());
+        for key in std::mem::take(&mut message.join) {
+            if let Some((shared, order)) = all.get(&key) {
+                shared.give(message);
+                message.order = message.order.take().or_else(|| order.clone());
+            }
+            message.join.push(key);
         }
     }
     messages
+}
+
+/// Whether it only says what messages with its key share.
+pub(crate) fn is_shared_only(message: &Message) -> bool {
+    !message.join.is_empty() && message.text.is_none() && message.id.is_none() && !message.starts && !message.rewind
 }
 
 /// The messages between marks at which another conversation starts.

@@ -3,19 +3,24 @@
 # Whether a value is one of these.
 def IN(values): . as $value | any(values; . == $value);
 
-# The text of a content: a text, or its parts that are texts, each on a line of its own.
+# The text of a content: a text, or its parts that are texts, each on a line of its own. What a model thinks is none.
 def parts_text:
   if type == "string" then .
   elif type == "array" then
     map(if type == "string" then .
-        elif type == "object" and ((.type // "text") | IN("text", "input_text", "output_text", "summary_text"))
-        then .text // .content // empty
-        else empty end | strings)
+        elif type == "object" and .thought != true
+          and ((.type // "text") | IN("text", "input_text", "output_text", "summary_text", "input_audio", "output_audio", "audio"))
+        then (.text // .content // .transcript // empty) | parts_text
+        else empty end | strings | select(. != ""))
     | join("\n")
+  elif type == "object" then (.parts // .text // .content // "") | parts_text
   else "" end;
 
 # The messages of a list as chat models take them.
-def chat_messages: [.[] | objects | {speaker: (.role | role), text: (.content | parts_text)}];
+def chat_messages:
+  [.[] | objects
+   | {speaker: ((.role // .type // .from // .sender) | strings // null | role),
+      text: ((.content // .parts // .text // .message // .value) | parts_text)}];
 
 # The value of an attribute in OTLP/JSON.
 def otlp_value:

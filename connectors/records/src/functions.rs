@@ -1,12 +1,14 @@
 //! What programs can do beside jq: texts of parts, texts of markup, times.
 
+mod html;
+
 use jaq_core::Error;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, v};
 use jaq_json::Val;
-use scraper::{Html, Node};
 
-use crate::jq::{self, Own, Value};
+use self::html::metered as metered_html;
+use crate::jq::{Own, Value};
 use crate::message::{short, text_of};
 use crate::times;
 
@@ -32,10 +34,28 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Our own filters.
 pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 5] = [
+    let all: [Own; 8] = [
         ("role", v(0), |cv| bome(Ok(role(cv.1)))),
         ("html_text", v(0), |cv| bome(text("html_text", &cv.1).map(|text| Value::from(metered_html(&text))))),
         ("mail_text", v(0), |cv| bome(text("mail_text", &cv.1).map(|text| Value::from(mail_text(&text))))),
+        ("html_find", v(1), |mut cv| {
+            let selector = cv.0.pop_var();
+            let found = text("html_find", &cv.1).and_then(|html| {
+                let selector = text("html_find", &selector)?;
+                let depth = cv.1.depth + 2;
+                html::find(&html, &selector).map(|found| Value::of(found, depth)).map_err(told)
+            });
+            bome(found)
+        }),
+        ("mojibake_text", v(0), |cv| bome(text("mojibake_text", &cv.1).map(|text| Value::from(mojibake_text(&text))))),
+        ("seconds", v(2), |mut cv| {
+            let (zone, form) = (cv.0.pop_var(), cv.0.pop_var());
+            let found = text("seconds", &cv.1).and_then(|time| {
+                let (form, zone) = (text("seconds", &form)?, text("seconds", &zone)?);
+                times::of_form(&time, &form, Some(&zone)).map(Value::from).map_err(told)
+            });
+            bome(found)
+        }),
         ("seconds", v(0), |cv| {
             bome(match &cv.1.val {
                 Val::Null => Ok(cv.1),
@@ -49,7 +69,7 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
             let form = cv.0.pop_var();
             let found = text("seconds", &cv.1).and_then(|time| {
                 let form = text("seconds", &form)?;
-                times::of_form(&time, &form).map(Value::from).map_err(told)
+                times::of_form(&time, &form, None).map(Value::from).map_err(told)
             });
             bome(found)
         }),
@@ -60,15 +80,45 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
     all.into_iter().chain(REFUSED.iter().map(refused)).map(run::<JustLut<Value>>)
 }
 
-/// What logs call a user and an agent.
-const USERS: &[&str] = &["user", "human", "customer", "visitor", "client", "prompter", "end_user"];
-const AGENTS: &[&str] = &["assistant", "agent", "ai", "bot", "gpt", "model"];
+/// What logs call a user and an agent, without what is between words.
+const USERS: &[&str] = &[
+    "user",
+    "human",
+    "customer",
+    "visitor",
+    "client",
+    "prompter",
+    "enduser",
+    "consumer",
+    "caller",
+    "guest",
+    "requester",
+    "incoming",
+    "inbound",
+];
+const AGENTS: &[&str] = &[
+    "assistant",
+    "agent",
+    "ai",
+    "bot",
+    "gpt",
+    "model",
+    "chatbot",
+    "operator",
+    "automatedagent",
+    "humanagent",
+    "virtualagent",
+    "virtualassistant",
+    "outgoing",
+    "outbound",
+];
 
 /// `user` or `agent`, from what logs call them; any other text stays as it is, and anything else is null.
 fn role(value: Value) -> Value {
     let Some(name) = text_of(&value.val) else { return Value::of(Val::Null, 0) };
     let name = name.trim().to_lowercase();
-    let is_one = |of: &[&str]| of.contains(&&*name);
+    let words: String = name.chars().filter(|letter| letter.is_alphanumeric()).collect();
+    let is_one = |of: &[&str]| of.contains(&&*words);
     if is_one(USERS) {
         Value::from("user".to_owned())
     } else if is_one(AGENTS) {
@@ -86,62 +136,15 @@ fn text(name: &str, value: &Value) -> Result<String, Error<Value>> {
     text_of(&value.val).ok_or_else(|| told(format!("`{name}` needs a text, and gets {}", short(&value.val))))
 }
 
-/// The text of HTML. A tag may look at all that are open.
-fn metered_html(html: &str) -> String {
-    let tags = html.bytes().filter(|byte| *byte == b'<').count() as u64;
-    jq::steps(tags.saturating_mul(tags) / 50 + html.len() as u64 / 16);
-    html_text(html)
-}
-
-/// Elements that begin on a line of their own.
-const BLOCKS: &[&str] = &[
-    "p",
-    "div",
-    "br",
-    "li",
-    "ul",
-    "ol",
-    "tr",
-    "table",
-    "blockquote",
-    "pre",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "section",
-    "article",
-    "header",
-    "footer",
-    "hr",
-];
-
-/// The text of HTML: blocks are on lines of their own, and white space is one blank.
-pub(crate) fn html_text(html: &str) -> String {
-    let mut lines = vec![String::new()];
-    for edge in Html::parse_fragment(html).root_element().traverse() {
-        let (node, is_open) = match &edge {
-            ego_tree::iter::Edge::Open(node) => (node, true),
-            ego_tree::iter::Edge::Close(node) => (node, false),
-        };
-        match node.value() {
-            Node::Text(text) if is_open => {
-                let is_hidden = node.parent().is_some_and(|parent| {
-                    parent.value().as_element().is_some_and(|of| ["script", "style"].contains(&of.name()))
-                });
-                if let Some(line) = lines.last_mut().filter(|_| !is_hidden) {
-                    line.push_str(text);
-                }
-            }
-            Node::Element(element) if BLOCKS.contains(&element.name()) => lines.push(String::new()),
-            _ => {}
-        }
-    }
-    let lines = lines.iter().map(|line| line.split([' ', '\t', '\n', '\r']).filter(|word| !word.is_empty()));
-    let lines = lines.map(|words| words.collect::<Vec<_>>().join(" ")).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join("\n")
+/// A text whose UTF-8 was read as Latin-1 or as Windows writes it, as it was: `GrÃ¼ÃŸe` becomes `Grüße`. Another text
+/// stays as it is.
+fn mojibake_text(text: &str) -> String {
+    let latin: Option<Vec<u8>> = text.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
+    let bytes = latin.or_else(|| {
+        let (bytes, _, is_lossy) = encoding_rs::WINDOWS_1252.encode(text);
+        (!is_lossy).then(|| bytes.into_owned())
+    });
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| text.to_owned())
 }
 
 /// What a mail says itself: without the text that it quotes at its end, the line before that, and the signature.
@@ -190,7 +193,21 @@ mod tests {
             ("plain &lt;text&gt;", "plain <text>"),
             ("<style>x{}</style><script>1</script>y", "y"),
         ] {
-            assert_eq!(html_text(html), expected, "{html}");
+            assert_eq!(html::text(html), expected, "{html}");
+        }
+    }
+
+    #[test]
+    fn letters_that_were_read_wrongly_are_put_right() {
+        for (wrong, right) in [
+            ("Gr\u{c3}\u{bc}\u{c3}\u{9f}e", "Grüße"),
+            ("GrÃ¼ÃŸe", "Grüße"),
+            ("â€œyesâ€\u{9d} ðŸ‘‹", "\u{201c}yes\u{201d} 👋"),
+            ("Grüße", "Grüße"),
+            ("plain", "plain"),
+            ("日本", "日本"),
+        ] {
+            assert_eq!(mojibake_text(wrong), right, "{wrong}");
         }
     }
 

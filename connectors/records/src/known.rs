@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::message::Message;
+
 /// Remembers texts by key. The implementor keeps errors of its store, and reports them when it stores.
 pub trait Memory {
     /// What is under a key.
@@ -54,9 +56,27 @@ pub(crate) struct Said {
 
 /// What messages with one key share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Shared {
     pub conversation: Option<String>,
+    pub speaker: Option<String>,
     pub time: Option<f64>,
+}
+
+impl Shared {
+    /// Takes from a message what is not there.
+    pub fn take(&mut self, message: &Message) {
+        self.conversation = self.conversation.take().or_else(|| message.conversation.clone());
+        self.speaker = self.speaker.take().or_else(|| message.speaker.clone());
+        self.time = self.time.or(message.time);
+    }
+
+    /// Gives a message what it does not have.
+    pub fn give(&self, message: &mut Message) {
+        message.conversation = message.conversation.take().or_else(|| self.conversation.clone());
+        message.speaker = message.speaker.take().or_else(|| self.speaker.clone());
+        message.time = message.time.or(self.time);
+    }
 }
 
 /// The messages of a conversation of calls.

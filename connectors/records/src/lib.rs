@@ -119,7 +119,8 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
                 Err(reason) => mapped.refused.push((source, reason)),
             }
         };
-        let read = decode::read(&path, mapping.options(), columns, &mut each);
+        let is_named = paths.contains(&path);
+        let read = decode::read(&path, mapping.options(), is_named, columns, &mut each);
         mapped.odd.add(read.map_err(|source| MapError::Io { path, source })?);
     }
     (mapped.turns, mapped.left_out) = assemble(items, mapping.options());

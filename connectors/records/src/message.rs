@@ -10,13 +10,26 @@ use crate::times::seconds;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// How records are made of a file: `jsonl`, `json` (one document; the elements of a list are records), `csv`, `mbox`,
-    /// `vtt`, `lines` (with `start`), `sqlite` (with `query`) or `text` (a file is a record). By default, the name of the
-    /// file tells.
+    /// How records are made of a file: `jsonl`, `json` (documents; the elements of a list are records), `csv`, `mbox`,
+    /// `vtt`, `xml`, `lines` (with `start`), `sqlite` (with `query`), `sse` or `text` (a file is a record). By default,
+    /// the name of the file tells, or its first bytes.
     pub decode: Option<String>,
-    /// For `lines`: a regular expression for the beginning of a message, with names for its parts. What follows up to the
-    /// next beginning belongs to the message.
-    pub start: Option<String>,
+    /// Of folders and archives, only files with such a name are read, as in `message_*.json`.
+    pub files: Option<String>,
+    /// For `lines`: a regular expression for the beginning of a message, or several, with names for its parts. What
+    /// follows up to the next beginning belongs to the message.
+    #[serde(deserialize_with = "one_or_more")]
+    pub start: Vec<String>,
+    /// For `lines`: parts that later messages have, too, until they come again, such as the day or the name of a chat.
+    pub carry: Vec<String>,
+    /// For `csv`: the names of the columns, if the first line does not have them.
+    pub columns: Vec<String>,
+    /// For `csv`: number of lines before the table.
+    pub skip: u64,
+    /// For `csv`: what is between the fields. By default, what the first line has most of `,`, `;`, tab and `|`.
+    pub separator: Option<String>,
+    /// For `csv`: what is before a quote within quotes, if that is not another quote.
+    pub escape: Option<String>,
     /// For `sqlite`: the query whose rows are records.
     pub query: Option<String>,
     /// Of messages with parents: only the branch with the latest message counts.
@@ -27,6 +40,18 @@ pub struct Options {
     pub glue: Option<String>,
     /// While the log is followed: how long a message waits for others that belong before it, or change it, in seconds.
     pub settle_s: f64,
+}
+
+impl Options {
+    /// The form of the files that the mapping reads, if it says so.
+    #[must_use]
+    pub fn form(&self) -> Option<&str> {
+        match &self.decode {
+            Some(form) => Some(form),
+            None if !self.start.is_empty() => Some("lines"),
+            None => self.query.as_ref().map(|_| "sqlite"),
+        }
+    }
 }
 
 /// What a mapping gives.
@@ -64,8 +89,9 @@ pub struct Message {
     /// Of messages with one id and rank, the highest version counts; by default, the last one that came.
     #[serde(with = "value", skip_serializing_if = "Option::is_none")]
     pub version: Option<Val>,
-    /// Messages with one key share conversation, time and order.
-    pub join: Option<String>,
+    /// Messages with one key share conversation, speaker, time and order. With several keys, it takes what it does not
+    /// have itself from those of each key.
+    pub join: Vec<String>,
     /// It is deleted.
     pub removed: bool,
     /// It takes back the last question before it, and what followed.
@@ -159,12 +185,18 @@ impl Message {
                 "conversation" => message.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "speaker" => message.speaker = Some(id(&name, &value)?),
                 "text" => message.text = Some(text_of(&value).ok_or_else(|| wrong(&name, "a text", &value))?),
+                "time" if is_blank(&value) => {}
                 "time" => message.time = Some(seconds(&value).ok_or_else(|| wrong(&name, "a time", &value))?),
                 "order" => message.order = Some(value),
                 "version" => message.version = Some(value),
                 "turn" => message.turn = Some(turn(&name, &value)?),
                 "rank" => message.rank = number(&value).ok_or_else(|| wrong(&name, "a number", &value))? as i64,
-                "join" => message.join = Some(id(&name, &value)?),
+                "join" => {
+                    message.join = match &value {
+                        Val::Arr(keys) => keys.iter().map(|key| id(&name, key)).collect::<Result<_, _>>()?,
+                        value => vec![id(&name, value)?],
+                    }
+                }
                 "merge" => message.merge = Some(id(&name, &value)?),
                 "removed" => message.removed = flag(&name, &value)?,
                 "rewind" => message.rewind = flag(&name, &value)?,
@@ -194,6 +226,7 @@ impl Call {
                 "conversation" => call.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "guess" => call.guess = flag(&name, &value)?,
                 "order" => call.order = Some(value),
+                "time" if is_blank(&value) => {}
                 "time" => call.time = Some(seconds(&value).ok_or_else(|| wrong(&name, "a time", &value))?),
                 "messages" => {
                     let Val::Arr(list) = &value else { return Err(wrong(&name, "a list", &value)) };
@@ -242,6 +275,24 @@ pub(crate) fn number(value: &Val) -> Option<f64> {
         Val::Num(number) => number.to_string().parse().ok(),
         _ => None,
     }
+}
+
+fn is_blank(value: &Val) -> bool {
+    matches!(value, Val::TStr(text) if text.trim_ascii().is_empty())
+}
+
+/// A text, or a list of texts.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::One(one) => vec![one],
+        Written::More(more) => more,
+    })
 }
 
 /// An id: a text, or a number with all its digits.

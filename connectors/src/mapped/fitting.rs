@@ -9,7 +9,7 @@ use turnflow_records::{Item, Mapping, Message, Record, Source, decode, presets};
 static COMPILED: LazyLock<Vec<(&str, Mapping)>> = LazyLock::new(|| {
     let compiled = |(name, code): &(&'static str, &str)| {
         let mapping = Mapping::of(code).ok()?;
-        mapping.options().decode.as_deref().is_none_or(|form| form == "jsonl").then_some((*name, mapping))
+        mapping.options().form().is_none_or(|form| form == "jsonl").then_some((*name, mapping))
     };
     presets::PRESETS.iter().filter_map(compiled).collect()
 });

@@ -217,7 +217,7 @@ impl Intake {
     fn tell_odd(&self, before: Odd, after: Odd, position: &str) {
         let all = after.replaced + after.broken;
         if all > before.replaced + before.broken && all.is_power_of_two() {
-            let Odd { replaced, broken } = after;
+            let Odd { replaced, broken, .. } = after;
             tracing::warn!(
                 position,
                 replaced,

@@ -14,6 +14,8 @@ pub struct Odd {
     pub replaced: u64,
     /// Number of records, or of whole files, with bytes that are not UTF-8; U+FFFD stands for them.
     pub broken: u64,
+    /// Number of files in folders and archives that hold no text, or that the pattern `files` does not allow.
+    pub unread: u64,
 }
 
 impl Odd {
@@ -21,6 +23,7 @@ impl Odd {
     pub fn add(&mut self, other: Self) {
         self.replaced += other.replaced;
         self.broken += other.broken;
+        self.unread += other.unread;
     }
 }
 
@@ -47,7 +50,7 @@ pub(crate) fn json(bytes: &[u8], odd: &mut Odd) -> Result<Val, String> {
         },
     };
     if value.is_ok() {
-        odd.add(Odd { replaced: is_replaced.into(), broken: is_broken.into() });
+        odd.add(Odd { replaced: is_replaced.into(), broken: is_broken.into(), unread: 0 });
     }
     value
 }
@@ -125,7 +128,7 @@ mod tests {
             let mut odd = Odd::default();
             let value = json(text, &mut odd).unwrap_or_else(|error| panic!("{expected}: {error}")).to_string();
             assert!(value.starts_with(expected), "{value} {expected}");
-            assert_eq!(odd, Odd { replaced, broken }, "{expected}");
+            assert_eq!(odd, Odd { replaced, broken, unread: 0 }, "{expected}");
         }
         for wrong in ["", "{", "{\"a\": \"", "{\"a\": \"\\", "{\"a\": NaN", "nope", "\0", "{\"a\": \"\\ud8\"}"] {
             let mut odd = Odd::default();

@@ -1,23 +1,30 @@
 //! Decoders: records of files.
 
 mod chat_text;
+mod documents;
+mod files;
+mod form;
 mod json;
 mod mail;
+mod packed;
 mod sqlite;
 mod stream;
 mod table;
 mod transcript;
+mod xml;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek as _};
 use std::path::{Path, PathBuf};
 
 use jaq_json::Val;
 
+pub(crate) use self::files::files;
 pub use self::json::Odd;
 pub(crate) use self::json::json;
+pub use self::packed::{Packing, plain};
+use crate::Columns;
 use crate::message::Options;
-use crate::{Columns, MapError};
 
 /// Maximum size of a file that is read as a whole, in bytes.
 const LARGEST: u64 = 1 << 30;
@@ -50,15 +57,16 @@ impl std::fmt::Display for Source {
 
 impl Source {
     /// What a program sees as `$source`: the path, the names of the file with and without its ending and of its folder,
-    /// and the number of the record.
+    /// and the number of the record. The ending of a packed file is left out.
     pub(crate) fn value(&self) -> Val {
+        let plain = plain(&self.path);
         let named = |part: Option<&std::ffi::OsStr>| {
             part.map_or(Val::Null, |part| Val::from(part.to_string_lossy().into_owned()))
         };
         object([
             ("path", Val::from(self.path.to_string_lossy().into_owned())),
-            ("file", named(self.path.file_name())),
-            ("name", named(self.path.file_stem())),
+            ("file", named(plain.file_name())),
+            ("name", named(plain.file_stem())),
             ("folder", named(self.path.parent().and_then(Path::file_name))),
             ("number", Val::from(usize::try_from(self.number).unwrap_or(usize::MAX))),
         ])
@@ -72,35 +80,6 @@ pub struct DecodeError(pub(crate) String);
 
 pub(crate) fn object<const N: usize>(fields: [(&str, Val); N]) -> Val {
     Val::obj(fields.into_iter().map(|(name, value)| (Val::from(name.to_owned()), value)).collect())
-}
-
-/// The files at these paths; those of folders in the order of their names.
-pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, MapError> {
-    let mut found = Vec::new();
-    for path in paths {
-        let before = found.len();
-        walk(path, &mut found).map_err(|source| MapError::Io { path: path.clone(), source })?;
-        if found.len() == before {
-            return Err(MapError::Nothing(path.clone()));
-        }
-    }
-    Ok(found)
-}
-
-fn walk(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    if !path.metadata()?.is_dir() {
-        found.push(path.to_owned());
-        return Ok(());
-    }
-    let mut entries: Vec<_> = std::fs::read_dir(path)?.collect::<io::Result<_>>()?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries.into_iter().filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')) {
-        // Links may lead anywhere.
-        if !entry.file_type()?.is_symlink() {
-            walk(&entry.path(), found)?;
-        }
-    }
-    Ok(())
 }
 
 type Found = Result<Record, (Source, DecodeError)>;
@@ -122,22 +101,14 @@ impl Records<'_> {
     }
 }
 
-/// The form that the name of a file tells.
+/// The form of a file: what its name tells, or else its first bytes.
 pub(crate) fn form_of(path: &Path) -> &'static str {
-    match path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).as_deref() {
-        Some("json") => "json",
-        Some("csv" | "tsv") => "csv",
-        Some("mbox" | "eml") => "mbox",
-        Some("vtt" | "srt") => "vtt",
-        Some("sqlite" | "db" | "sqlite3") => "sqlite",
-        Some("parquet" | "arrow" | "feather") => "columns",
-        Some("sse") => "sse",
-        Some("txt") => "text",
-        _ => "jsonl",
-    }
+    let head = files::open(path).and_then(|mut file| head(&mut file));
+    let (head, is_whole) = head.unwrap_or_default();
+    form::form(path, &head, is_whole)
 }
 
-/// Reads the records of a file.
+/// Reads the records of a file. `is_named` says that the file is wanted, and not only found in a folder.
 ///
 /// # Errors
 ///
@@ -145,70 +116,113 @@ pub(crate) fn form_of(path: &Path) -> &'static str {
 pub(crate) fn read(
     path: &Path,
     options: &Options,
+    is_named: bool,
     columns: Option<Columns<'_>>,
     each: &mut dyn FnMut(Found),
 ) -> io::Result<Odd> {
-    let mut records = Records { path, each, odd: Odd::default() };
-    by_form(path, options, columns, &mut records)?;
+    let pattern = match options.files.as_deref().map(files::pattern).transpose() {
+        Ok(pattern) => pattern,
+        Err(reason) => {
+            each(Err((Source { path: path.to_owned(), number: 0 }, DecodeError(reason))));
+            return Ok(Odd::default());
+        }
+    };
+    let mut odd = Odd::default();
+    let mut file = File::open(path)?;
+    let mut start = [0; 4];
+    let is_archive = file.read(&mut start)? == 4 && start == *b"PK\x03\x04";
+    file.rewind()?;
+    if is_archive {
+        files::entries(file, path, &mut |inner, entry| {
+            if !files::allows(pattern.as_ref(), inner) {
+                odd.unread += 1;
+                return Ok(());
+            }
+            let mut records = Records { path: inner, each: &mut *each, odd: Odd::default() };
+            let entry = packed::unpacked(Box::new(entry))?;
+            by_form(inner, None, entry, options, columns, &mut records)?;
+            odd.add(records.odd);
+            Ok(())
+        })?;
+        return Ok(odd);
+    }
+    if !files::allows(pattern.as_ref(), path) {
+        odd.unread += 1;
+        return Ok(odd);
+    }
+    let mut records = Records { path, each, odd };
+    let file = packed::unpacked(Box::new(file))?;
+    by_form(path, Some(is_named), file, options, columns, &mut records)?;
     Ok(records.odd)
 }
 
-fn by_form(path: &Path, options: &Options, columns: Option<Columns<'_>>, records: &mut Records<'_>) -> io::Result<()> {
-    let form = match form_of(path) {
-        "text" if options.start.is_some() => "lines",
-        form => form,
-    };
-    match options.decode.as_deref().unwrap_or(form) {
-        "jsonl" => lines(BufReader::new(File::open(path)?), records),
-        "columns" => match columns {
-            Some(columns) => lines(BufReader::new(columns(path)?), records),
-            None => {
-                records.take(1, Err("tables of columns cannot be read here".to_owned()));
-                Ok(())
-            }
-        },
-        "json" => {
-            document(&whole(path)?, records);
-            Ok(())
-        }
-        "csv" => {
-            table::read(&text(path, &mut records.odd)?, records);
-            Ok(())
-        }
-        "mbox" => {
-            mail::read(&whole(path)?, records);
-            Ok(())
-        }
-        "vtt" => {
-            transcript::read(&text(path, &mut records.odd)?, records);
-            Ok(())
-        }
-        "sse" => {
-            stream::read(&text(path, &mut records.odd)?, records);
-            Ok(())
-        }
-        "lines" => {
-            chat_text::read(&text(path, &mut records.odd)?, options.start.as_deref().unwrap_or_default(), records);
-            Ok(())
-        }
-        "text" => {
-            let text = text(path, &mut records.odd)?;
-            records.take(1, Ok(Val::from(text)));
-            Ok(())
-        }
-        "sqlite" => {
-            sqlite::read(path, options.query.as_deref(), records);
-            Ok(())
-        }
-        other => {
-            records.take(1, Err(format!("there is no decoder `{other}`")));
-            Ok(())
-        }
+/// Number of bytes at the beginning of a file that tell its form.
+const HEAD: u64 = 64 << 10;
+
+/// The beginning of a file, and whether that is all of it.
+fn head(file: &mut dyn Read) -> io::Result<(Vec<u8>, bool)> {
+    let mut head = Vec::new();
+    file.take(HEAD).read_to_end(&mut head)?;
+    let is_whole = (head.len() as u64) < HEAD;
+    Ok((head, is_whole))
+}
+
+/// Reads a file, which is one of an archive if `is_named` is none.
+fn by_form(
+    path: &Path,
+    is_named: Option<bool>,
+    mut file: Box<dyn Read + '_>,
+    options: &Options,
+    columns: Option<Columns<'_>>,
+    records: &mut Records<'_>,
+) -> io::Result<()> {
+    let (head, is_whole) = head(&mut file)?;
+    let form = options.form().unwrap_or_else(|| form::form(path, &head, is_whole));
+    let is_table = matches!(form, "sqlite" | "columns");
+    if !is_table && is_named != Some(true) && form::is_binary(&head) {
+        records.odd.unread += 1;
+        return Ok(());
     }
+    if is_table && (is_named.is_none() || packed::Packing::of(&file_start(path)?).is_some()) {
+        records.take(1, Err("a database or a table of columns is not read from within a packed file".to_owned()));
+        return Ok(());
+    }
+    let mut file = io::Cursor::new(head).chain(file);
+    match form {
+        "jsonl" => lines(BufReader::new(file), records)?,
+        "columns" => match columns {
+            Some(columns) => lines(BufReader::new(columns(path)?), records)?,
+            None => records.take(1, Err("tables of columns cannot be read here".to_owned())),
+        },
+        "json" => documents::read(&text(&mut file, &mut records.odd)?, records),
+        "csv" => table::read(&text(&mut file, &mut records.odd)?, options, records),
+        "mbox" => mail::read(&whole(&mut file)?, records),
+        "vtt" => transcript::read(&text(&mut file, &mut records.odd)?, records),
+        "sse" => stream::read(&text(&mut file, &mut records.odd)?, records),
+        "lines" => chat_text::read(&text(&mut file, &mut records.odd)?, options, records),
+        "xml" => xml::read(&text(&mut file, &mut records.odd)?, records),
+        "text" => {
+            let text = text(&mut file, &mut records.odd)?;
+            records.take(1, Ok(Val::from(text)));
+        }
+        "sqlite" => sqlite::read(path, options.query.as_deref(), records),
+        other => records.take(1, Err(format!("there is no decoder `{other}`"))),
+    }
+    Ok(())
+}
+
+fn file_start(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    File::open(path)?.take(8).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 /// Lines of JSON.
 fn lines(mut file: impl BufRead, records: &mut Records<'_>) -> io::Result<()> {
+    if matches!(file.fill_buf()?, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
+        let text = text(&mut file, &mut records.odd)?;
+        return lines(text.as_bytes(), records);
+    }
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -245,16 +259,6 @@ fn skip_line(file: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-/// One document; the elements of a list are records.
-fn document(bytes: &[u8], records: &mut Records<'_>) {
-    match json(bytes, &mut records.odd) {
-        Ok(Val::Arr(list)) => {
-            (1..).zip(list.iter()).for_each(|(number, value)| records.take(number, Ok(value.clone())))
-        }
-        value => records.take(1, value),
-    }
-}
-
 /// Reads a record of JSON.
 ///
 /// # Errors
@@ -264,24 +268,22 @@ pub fn value(record: &[u8], odd: &mut Odd) -> Result<Val, String> {
     json(record, odd)
 }
 
-fn whole(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
-    if length > LARGEST {
+fn whole(file: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
         return Err(io::Error::other(format!(
             "it has more than {} MB, the limit of a file of this form",
             LARGEST >> 20
         )));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    file.take(LARGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// The text of a file in UTF-8 or UTF-16, or else as Windows writes it in western Europe. A file with some bytes that are
 /// not UTF-8, and more letters that are, is UTF-8.
-fn text(path: &Path, odd: &mut Odd) -> io::Result<String> {
-    let bytes = whole(path)?;
+fn text(file: &mut impl Read, odd: &mut Odd) -> io::Result<String> {
+    let bytes = whole(file)?;
     if let Some((encoding, length)) = encoding_rs::Encoding::for_bom(&bytes) {
         return Ok(encoding.decode_without_bom_handling(&bytes[length..]).0.into_owned());
     }

@@ -3,32 +3,81 @@
 use jaq_json::Val;
 
 use super::Records;
+use crate::message::Options;
 
 /// What may be between the fields.
 const BETWEEN: [u8; 4] = *b",;\t|";
 
-pub(super) fn read(text: &str, records: &mut Records<'_>) {
-    let first = text.lines().next().unwrap_or_default();
-    let count = |between: &u8| first.bytes().filter(|byte| byte == between).count();
-    let between = BETWEEN.into_iter().max_by_key(|between| (count(between), *between == b',')).unwrap_or(b',');
-    let mut rows = csv::ReaderBuilder::new().delimiter(between).flexible(true).from_reader(text.as_bytes());
-    let names = match rows.headers() {
-        Ok(names) => names.clone(),
+pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
+    let mut skipped = 0;
+    let mut rest = text;
+    let mut between = options.separator.as_deref().and_then(|between| between.bytes().next());
+    while skipped < options.skip {
+        rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+        skipped += 1;
+    }
+    // Excel's line that says what is between the fields.
+    let first = rest.lines().next().unwrap_or_default();
+    if let Some(said) = first.trim().strip_prefix("sep=").filter(|said| said.len() <= 1) {
+        between = between.or(said.bytes().next().or(Some(b'\t')));
+        rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+        skipped += 1;
+    }
+    let between = between.unwrap_or_else(|| between_of(rest.lines().next().unwrap_or_default()));
+    let mut reader = csv::ReaderBuilder::new();
+    reader.delimiter(between).flexible(true).has_headers(options.columns.is_empty());
+    if let Some(escape) = options.escape.as_deref().and_then(|escape| escape.bytes().next()) {
+        reader.escape(Some(escape));
+    }
+    let mut rows = reader.from_reader(rest.as_bytes());
+    let names: Vec<String> = match rows.headers() {
+        _ if !options.columns.is_empty() => options.columns.clone(),
+        Ok(names) => names.iter().map(|name| name.trim().to_owned()).collect(),
         Err(error) => return records.take(1, Err(error.to_string())),
     };
+    let names = distinct(names);
     for row in rows.records() {
-        match row {
-            Ok(row) => {
-                let line = row.position().map_or(0, csv::Position::line);
-                let fields = names.iter().zip(row.iter());
-                let field =
-                    |(name, value): (&str, &str)| (Val::from(name.trim().to_owned()), Val::from(value.to_owned()));
-                records.take(line, Ok(Val::obj(fields.map(field).collect())));
-            }
+        let row = match row {
+            Ok(row) => row,
             Err(error) => {
                 let line = error.position().map_or(0, csv::Position::line);
-                records.take(line, Err(error.to_string()));
+                records.take(line + skipped, Err(error.to_string()));
+                continue;
             }
-        }
+        };
+        let line = row.position().map_or(0, csv::Position::line) + skipped;
+        // Values that no column has are named by their numbers.
+        let more = (names.len()..row.len()).map(|at| (at + 1).to_string());
+        let fields = names.iter().cloned().chain(more).zip(row.iter());
+        // What databases write for a value that is not there.
+        let is_null = |value: &str| value == "\\N" && options.escape.is_some();
+        let value = |value: &str| if is_null(value) { Val::Null } else { Val::from(value.replace("\r\n", "\n")) };
+        let field = |(name, of): (String, &str)| (Val::from(name), value(of));
+        records.take(line, Ok(Val::obj(fields.map(field).collect())));
     }
+}
+
+/// What is between the fields of a line, outside of quotes.
+fn between_of(line: &str) -> u8 {
+    let mut is_quoted = false;
+    let outside: Vec<u8> = line
+        .bytes()
+        .filter(|byte| {
+            is_quoted ^= *byte == b'"';
+            !is_quoted
+        })
+        .collect();
+    let count = |between: &u8| outside.iter().filter(|byte| *byte == between).count();
+    BETWEEN.into_iter().max_by_key(|between| (count(between), *between == b',')).unwrap_or(b',')
+}
+
+/// The names; a name that comes again has a number: `Name 2`. A column without a name has its number.
+fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for (at, name) in names.into_iter().enumerate() {
+        let name = if name.is_empty() { (at + 1).to_string() } else { name };
+        let again = seen.iter().filter(|known| **known == name).count();
+        seen.push(if again == 0 { name } else { format!("{name} {}", again + 1) });
+    }
+    seen
 }

@@ -87,7 +87,7 @@ pub(crate) fn steps(number: u64) {
 
 /// Counts bytes of memory.
 #[inline]
-pub(super) fn bytes(number: u64) {
+pub(crate) fn bytes(number: u64) {
     take(&BYTES_LEFT, number, "it needs too much memory");
 }
 

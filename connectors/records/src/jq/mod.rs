@@ -12,7 +12,7 @@ use jaq_json::Val;
 
 use crate::message::text_of;
 
-pub(crate) use self::limits::steps;
+pub(crate) use self::limits::{bytes, steps};
 pub(crate) use self::natives::Own;
 pub use self::program::ProgramError;
 pub(crate) use self::value::Value;

@@ -233,6 +233,12 @@ fn tell(mapped: &Mapped, begun: Instant) {
             eprintln!("{} {what}", count(number as usize, "record"));
         }
     }
+    if mapped.odd.unread > 0 {
+        eprintln!(
+            "{} without text, or with another name than `files` says, not read",
+            count(mapped.odd.unread as usize, "file")
+        );
+    }
     let conversations: std::collections::HashSet<&str> =
         mapped.turns.iter().map(|turn| turn.conversation_id.as_str()).collect();
     let mut parts = vec![format!("{} without a message", count(mapped.skipped as usize, "record"))];
