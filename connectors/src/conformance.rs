@@ -60,6 +60,7 @@ const TURNS: &[TurnCase] = &[
         },
         resumes: true,
     },
+    TurnCase { kind: "Files", is_there: always, build: crate::files::tests::turns_of, resumes: true },
     TurnCase {
         kind: "Stdin",
         is_there: always,
@@ -211,6 +212,8 @@ const CORPORA: &[CorpusCase] = &[
         is_there: crate::postgres::tests::is_there,
         build: |base, texts| Box::new(crate::postgres::tests::corpus_of_texts(base, texts)),
     },
+    #[cfg(feature = "sqlite")]
+    CorpusCase { kind: "Sqlite", is_there: always, build: crate::sqlite::tests::corpus_of },
     #[cfg(feature = "web")]
     CorpusCase { kind: "Web", is_there: always, build: |_, texts| Box::new(crate::web::tests::corpus_of(texts)) },
     #[cfg(feature = "nats")]

@@ -25,8 +25,9 @@
 //! # assert_eq!(config.id, "_id");
 //! ```
 
+use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mod
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::directory::{PASSING, PASSING_TRIES, may_pass};
+use crate::mapped::{MapConfig, RowMap};
 use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::readers::{self, Format};
 use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
@@ -64,6 +66,9 @@ pub struct JsonLinesConfig {
     /// Maximum length of a line, in bytes. A longer line becomes a dead letter. Default: 16 MiB.
     #[serde(default = "max_line_bytes")]
     pub max_line_bytes: usize,
+    /// What makes documents of rows in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: rows are documents.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
 }
 
 fn yes() -> bool {
@@ -85,8 +90,11 @@ fn max_line_bytes() -> usize {
 impl JsonLinesConfig {
     /// Builds the source. It accesses no file until it runs.
     pub fn source(&self, base: &Path) -> JsonLines {
+        let path = base.join(&self.path.path);
+        let map = self.map.as_ref().map(|map| RowMap::of(map, &path.display().to_string()));
         JsonLines {
-            path: base.join(&self.path.path),
+            map: map.transpose(),
+            path,
             watch: self.watch,
             fields: Fields { id: self.id.clone(), title: self.title.clone(), text: self.text.clone() },
             max_line_bytes: self.max_line_bytes,
@@ -115,11 +123,13 @@ impl CorpusSourceConfig for JsonLinesConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.check_path(check);
         check.range("max_line_bytes", self.max_line_bytes, 1, usize::MAX);
+        RowMap::validate(self.map.as_ref(), check);
     }
 
     fn explain(&self) -> String {
+        let map = if self.map.is_some() { ", map" } else { "" };
         format!(
-            "path: {:?}, watch: {}, id: {:?}, title: {:?}, text: {:?}",
+            "path: {:?}, watch: {}, id: {:?}, title: {:?}, text: {:?}{map}",
             self.path.written, self.watch, self.id, self.title, self.text
         )
     }
@@ -143,10 +153,14 @@ pub struct JsonLines {
     torn: Duration,
     /// The format of the rows.
     format: Format,
+    map: Result<Option<RowMap>, String>,
 }
 
 impl CorpusSource for JsonLines {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        if let Err(reason) = &self.map {
+            return Err(ConnectorError::Refused { reason: reason.clone() });
+        }
         let metadata = fs::metadata(&self.path).map_err(|source| self.error(source))?;
         if metadata.is_dir() {
             return Err(self.error(io::ErrorKind::IsADirectory.into()));
@@ -268,6 +282,8 @@ struct Followed<'a> {
     fault: Option<String>,
     /// Whether an error that may pass is not told yet, because the file is read again.
     waits: bool,
+    /// Rows that gave no document, each told once.
+    told: HashSet<[u8; 32]>,
 }
 
 impl<'a> Followed<'a> {
@@ -275,7 +291,8 @@ impl<'a> Followed<'a> {
         let stamp = FileStamp::of(&source.path);
         let file = source.path.display().to_string();
         let (rows, checked) = (Rows::default(), Instant::now());
-        Self { source, output, file, rows, stamp, checked, due: None, torn: false, fault: None, waits: false }
+        let told = HashSet::new();
+        Self { source, output, file, rows, stamp, checked, due: None, torn: false, fault: None, waits: false, told }
     }
 
     /// Whether the file should be read now, because of a burst.
@@ -339,14 +356,20 @@ impl<'a> Followed<'a> {
     }
 
     fn read(&mut self, stream: File, last: bool) -> Result<usize, Stopped> {
+        let map = self.source.map.as_ref().ok().and_then(Option::as_ref);
+        let rows = match map {
+            None => readers::rows(self.source.format, stream).map_err(|error| error.to_string()),
+            Some(map) => self.mapped(map, stream, last).map_err(|error| error.to_string()),
+        };
+        let own = Fields::default();
         let how = Reading {
-            fields: &self.source.fields,
+            fields: if map.is_some() { &own } else { &self.source.fields },
             prefix: "",
             file: &self.file,
             limit: self.source.max_line_bytes,
             last,
         };
-        let rows = match readers::rows(self.source.format, stream) {
+        let rows = match rows {
             Ok(rows) => rows,
             // As while it is being written.
             Err(error) => {
@@ -363,6 +386,23 @@ impl<'a> Followed<'a> {
             None => self.fault = None,
         }
         Ok(outcome.changes)
+    }
+
+    /// The documents of the rows. Rows that give none are told once.
+    fn mapped<'m>(&mut self, map: &'m RowMap, stream: File, last: bool) -> io::Result<Box<dyn Read + 'm>> {
+        let limit = self.source.max_line_bytes;
+        let open = |file: &File| {
+            let mut file = file.try_clone()?;
+            file.rewind()?;
+            readers::rows(self.source.format, file).map_err(io::Error::other)
+        };
+        let (latest, refused) = map.look(open(&stream)?, limit, last)?;
+        for (number, reason, row) in refused {
+            if self.told.insert(*blake3::hash(&[reason.as_bytes(), &row].concat()).as_bytes()) {
+                self.output.dead_letter(&format!("{}:{number}", self.file), &reason, &row);
+            }
+        }
+        Ok(Box::new(map.rows(open(&stream)?, limit, latest)))
     }
 
     fn fault(&mut self, error: &io::Error) {

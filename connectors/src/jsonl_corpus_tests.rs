@@ -176,3 +176,29 @@ fn a_file_that_cannot_be_read_for_a_moment_is_read_again() {
     assert_eq!((last, file.look_again(last).unwrap(), file.is_due()), (false, 1, None));
     assert_eq!(events.len(), 1);
 }
+
+#[test]
+fn a_mapping_makes_documents_of_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c.jsonl");
+    let program =
+        "if .gone then {id: .key, delete: true} else .pages[] | {id: .p, title: .t, text: .body, groups: .g} end";
+    let fields = format!("(path: \"c.jsonl\", map: Jq({program:?}))");
+    let config: JsonLinesConfig = turnflow_engine::spec::from_str(&fields).unwrap();
+    let page =
+        |id: &str, body: &str| format!("{{\"pages\": [{{\"p\": \"{id}\", \"body\": \"{body}\", \"g\": [\"x\"]}}]}}\n");
+    let rows =
+        format!("{}{}nope\n{}{{\"gone\": true, \"key\": \"b\"}}\n", page("a", "old"), page("b", "x"), page("a", "new"));
+    fs::write(&path, rows.clone() + "{\"pages\": []}\n{\"pages\": [{\"p\": \"half").unwrap();
+    let corpus = Corpus::run(config.source(directory.path()), Mode::Follow);
+    let first = corpus.commit();
+    corpus.started();
+    assert_eq!(first[0].1.as_ref().unwrap().metadata.to_json()["groups"], serde_json::json!(["x"]));
+    assert_eq!(crate::testing::told(first), ["a=new"]);
+    let dead = corpus.dead();
+    assert!(dead.len() == 1 && dead[0].contains("c.jsonl:3: not mapped"), "{dead:?}");
+    fs::write(&path, rows + &page("c", "more")).unwrap();
+    assert_eq!(corpus.changes(), ["c=more"]);
+    assert_eq!(corpus.dead().len(), 1, "{:?}", corpus.dead());
+    assert!(matches!(corpus.end(true), Err(ConnectorError::Stopped(_))));
+}

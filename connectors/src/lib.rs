@@ -12,9 +12,10 @@
 //! | `git` | `Git` | corpus: the files of a branch of a Git repository (feature `git`) |
 //! | [`jsonl_corpus`] | `JsonLines` | corpus: a BEIR file, one document for each row |
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
+//! | [`files`] | `Files` | turns: logs in many files of any form, followed as they grow |
 //! | `parquet` | `Parquet`, `ParquetSink` | a Parquet or Arrow file as a corpus of rows, turns of such files, answers into Parquet files (feature `parquet`) |
 //! | `web` | `Web` | corpus: the pages of a web site (feature `web`) |
-//! | `sqlite` | `Sqlite` | turns in the rows of an SQLite database (feature `sqlite`) |
+//! | `sqlite` | `Sqlite` | turns, and documents, in the rows of an SQLite database (feature `sqlite`) |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
 //! | [`turns`] | `Turns` | turns: a durable queue that a program fills |
 //! | [`answers`] | `Answers` | answers: a durable log that a program reads |
@@ -47,6 +48,7 @@ pub mod documents;
 #[cfg(feature = "fetched")]
 mod fetched;
 mod file_system;
+pub mod files;
 #[cfg(feature = "git")]
 pub mod git;
 #[cfg(feature = "webhook")]
@@ -113,6 +115,8 @@ pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[
     #[cfg(feature = "git")]
     git::KIND,
     jsonl_corpus::KIND,
+    #[cfg(feature = "sqlite")]
+    sqlite::corpus::KIND,
     #[cfg(feature = "kafka")]
     kafka::corpus::KIND,
     #[cfg(feature = "nats")]
@@ -128,6 +132,7 @@ pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[
 /// Every turn source.
 pub static TURN_SOURCES: &[TurnSourceKind] = &[
     jsonl_turns::KIND,
+    files::KIND,
     #[cfg(feature = "kafka")]
     kafka::source::KIND,
     #[cfg(feature = "nats")]

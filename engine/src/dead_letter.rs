@@ -222,6 +222,15 @@ impl DeadLetters {
         }
     }
 
+    /// A source of turns could not read records in an earlier process. `first` is the place of the first one, and why.
+    pub(crate) fn refused_before(&self, number: u64, first: &str) {
+        let mut refused = self.refused.lock();
+        if refused.number == 0 {
+            first.clone_into(&mut refused.first);
+        }
+        refused.number += number;
+    }
+
     /// A source of turns goes on after records that an earlier process has read.
     pub(crate) fn goes_on(&self) {
         self.refused.lock().goes_on = true;

@@ -61,6 +61,8 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
         for (part, messages) in (1..).zip(sessions(messages)) {
             let name = if part == 1 { name.clone() } else { format!("{name}#{part}") };
             let messages = merged(taken_back(messages, &mut left_out), options.glue.as_deref().unwrap_or(" "));
+            let messages =
+                bursts(before_hand_over(messages, &mut false, options, &mut left_out), options.burst_s, |_, _| {});
             number(&name, messages, &mut turns, &mut left_out);
         }
     }
@@ -199,6 +201,66 @@ pub(crate) fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
         }
     }
     kept
+}
+
+/// The messages without what users say while a person answers, if that is wanted, and without the marks of that.
+pub(crate) fn before_hand_over(
+    messages: Vec<Message>,
+    is_handed_over: &mut bool,
+    options: &Options,
+    left_out: &mut LeftOut,
+) -> Vec<Message> {
+    let mut kept = Vec::new();
+    for message in messages {
+        if let Some(now) = message.hand_over {
+            *is_handed_over = now;
+            if message.text.is_none() {
+                continue;
+            }
+        }
+        let is_asked = message.speaker.as_deref() == Some("user");
+        if options.until_hand_over && *is_handed_over && is_asked {
+            *left_out.entry("said after a hand-over").or_default() += 1;
+            continue;
+        }
+        kept.push(message);
+    }
+    kept
+}
+
+/// The messages; questions in a row that came in a burst are one. `joined` is told of a message that became a part of
+/// another one.
+pub(crate) fn bursts(messages: Vec<Message>, burst_s: f64, mut joined: impl FnMut(&Message, &Message)) -> Vec<Message> {
+    if burst_s <= 0.0 {
+        return messages;
+    }
+    let mut kept: Vec<Message> = Vec::new();
+    // The time of the last part.
+    let mut last_time = None;
+    for message in messages {
+        let is_question = |message: &Message| {
+            message.speaker.as_deref() == Some("user") && has_text(message) && message.turn.is_none()
+        };
+        let is_soon = |last: &Message| {
+            let gap = message.time.zip(last_time.or(last.time)).map(|(now, before)| (now - before).abs());
+            gap.is_none_or(|gap| gap <= burst_s)
+        };
+        let time = message.time;
+        match kept.last_mut().filter(|last| is_question(last) && is_question(&message) && is_soon(last)) {
+            Some(last) => {
+                joined(&message, last);
+                let text = last.text.get_or_insert_default();
+                text.extend(["\n", message.text.as_deref().unwrap_or_default()]);
+            }
+            None => kept.push(message),
+        }
+        last_time = time;
+    }
+    kept
+}
+
+fn has_text(message: &Message) -> bool {
+    message.text.as_ref().is_some_and(|text| !text.trim().is_empty())
 }
 
 /// Numbers the turns of a conversation.

@@ -43,6 +43,9 @@ pub(crate) struct Conversation {
     pub has_begun: bool,
     /// Whether the agent spoke or was spoken to.
     pub has_agent: bool,
+    /// Whether a person answers.
+    #[serde(default)]
+    pub is_handed_over: bool,
 }
 
 /// A message that became a turn, or was left out.
@@ -52,6 +55,24 @@ pub(crate) struct Said {
     pub conversation: String,
     /// The number of the question that it is or follows.
     pub turn: u32,
+    /// If it may be changed later: the conversation of its turn, a hash of what was said, and its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turned: Option<Turned>,
+}
+
+/// The turn that a message became.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Turned {
+    pub id: String,
+    pub said: u64,
+    #[serde(with = "crate::message::value")]
+    pub version: Option<jaq_json::Val>,
+}
+
+/// A hash of what is said.
+pub(crate) fn hash(text: &str) -> u64 {
+    let hash = blake3::hash(text.trim().as_bytes());
+    hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// What messages with one key share.

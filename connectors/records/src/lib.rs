@@ -5,7 +5,7 @@
 //! 3. The *assembly* ([`assemble`]) makes turns of messages: it orders them, drops what came twice, applies edits and
 //!    deletions, follows links between messages, removes histories that are repeated, and numbers the turns.
 //!
-//! What goes out is made by programs, too ([`Body`]).
+//! Documents are made of records in the same way ([`DocumentMapping`]). What goes out is made by programs, too ([`Body`]).
 //!
 //! A preset ([`presets`]) is a jq program for a form that many programs write.
 
@@ -14,6 +14,7 @@ mod body;
 mod calls;
 mod chains;
 pub mod decode;
+mod documents;
 mod functions;
 mod jq;
 mod known;
@@ -32,6 +33,7 @@ use serde::Serialize;
 pub use self::assemble::assemble;
 pub use self::body::{Body, Made};
 pub use self::decode::{DecodeError, Odd, Record, Source};
+pub use self::documents::{DocumentMapping, MappedDocuments, Row, map_documents};
 pub use self::jq::ProgramError;
 pub use self::known::{InMemory, Memory};
 pub use self::mapping::Mapping;

@@ -67,7 +67,7 @@ impl Mapping {
     }
 }
 
-fn options(code: &str) -> Result<Options, ProgramError> {
+pub(crate) fn options(code: &str) -> Result<Options, ProgramError> {
     let Some((at, line)) = code.lines().enumerate().find(|(_, line)| line.starts_with(OPTIONS)) else {
         return Ok(Options::default());
     };

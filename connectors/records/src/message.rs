@@ -40,6 +40,12 @@ pub struct Options {
     pub glue: Option<String>,
     /// While the log is followed: how long a message waits for others that belong before it, or change it, in seconds.
     pub settle_s: f64,
+    /// Questions in a row of which each came at most so long after the one before are one question, in seconds.
+    pub burst_s: f64,
+    /// A message that was changed after it became a turn is a new version of that turn.
+    pub revise: bool,
+    /// After a hand-over to a person, what users say is no turn.
+    pub until_hand_over: bool,
 }
 
 impl Options {
@@ -102,6 +108,8 @@ pub struct Message {
     pub merge: Option<String>,
     /// It is said to the agent.
     pub to_agent: bool,
+    /// From here on, a person answers, or no more.
+    pub hand_over: Option<bool>,
     /// Further fields of the turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fields: Option<Box<Map<String, Json>>>,
@@ -133,7 +141,7 @@ pub struct Call {
 }
 
 /// A value as JSON in a text: it keeps all digits of a number.
-mod value {
+pub(crate) mod value {
     use jaq_json::Val;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
@@ -164,9 +172,9 @@ impl Item {
     }
 }
 
-type Fields = Vec<(String, Val)>;
+pub(crate) type Fields = Vec<(String, Val)>;
 
-fn fields(value: &Val) -> Result<Fields, String> {
+pub(crate) fn fields(value: &Val) -> Result<Fields, String> {
     let Val::Obj(fields) = value else { return Err(format!("the mapping gives {}, and no object", short(value))) };
     let named = |(name, value): (&Val, &Val)| Some((text_of(name)?, value.clone()));
     Ok(fields.iter().filter_map(named).collect())
@@ -202,6 +210,7 @@ impl Message {
                 "rewind" => message.rewind = flag(&name, &value)?,
                 "starts" => message.starts = flag(&name, &value)?,
                 "to_agent" => message.to_agent = flag(&name, &value)?,
+                "hand_over" => message.hand_over = Some(flag(&name, &value)?),
                 "fields" => {
                     let fields = serde_json::from_str(&value.to_string()).ok();
                     message.fields = Some(fields.ok_or_else(|| wrong(&name, "an object", &value))?);
@@ -240,7 +249,7 @@ impl Call {
     }
 }
 
-fn wrong(name: &str, kind: &str, value: &Val) -> String {
+pub(crate) fn wrong(name: &str, kind: &str, value: &Val) -> String {
     format!("the mapping gives `{name}` as {}, which is not {kind}", short(value))
 }
 
@@ -296,14 +305,14 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 }
 
 /// An id: a text, or a number with all its digits.
-fn id(name: &str, value: &Val) -> Result<String, String> {
+pub(crate) fn id(name: &str, value: &Val) -> Result<String, String> {
     match value {
         Val::Num(number) => Ok(number.to_string()),
         value => text_of(value).ok_or_else(|| wrong(name, "a text or a number", value)),
     }
 }
 
-fn flag(name: &str, value: &Val) -> Result<bool, String> {
+pub(crate) fn flag(name: &str, value: &Val) -> Result<bool, String> {
     match value {
         Val::Bool(value) => Ok(*value),
         value => Err(wrong(name, "true or false", value)),

@@ -10,10 +10,12 @@ use jaq_json::Val;
 use serde::{Deserialize, Serialize};
 
 use crate::Turn;
-use crate::assemble::{LeftOut, is_agent, is_shared_only, joined, merged, taken_back, turn_of, versions};
+use crate::assemble::{
+    LeftOut, before_hand_over, bursts, is_agent, is_shared_only, joined, merged, taken_back, turn_of, versions,
+};
 use crate::calls;
 use crate::chains::{branch, with_conversations};
-use crate::known::{self, Conversation, Memory, Said, Shared};
+use crate::known::{self, Conversation, Memory, Said, Shared, Turned};
 use crate::message::{Call, Item, Message, Options};
 
 /// A message or a call that waits.
@@ -33,7 +35,12 @@ pub struct Stream {
     options: Options,
     held: BTreeMap<u64, Held>,
     next: u64,
+    /// Of each conversation the questions in a row that wait, the last ones that came.
+    rows: HashMap<String, Vec<u64>>,
 }
+
+/// Maximum number of questions in a row that wait for each other.
+const ROW: usize = 100;
 
 /// What became of messages that were due.
 #[derive(Debug, Default)]
@@ -54,7 +61,7 @@ type Place = (Option<Val>, u64);
 impl Stream {
     /// Goes on with what waits, by its numbers. `next` is larger than all numbers before.
     pub fn new(options: Options, held: BTreeMap<u64, Held>, next: u64) -> Self {
-        Self { options, held, next }
+        Self { options, held, next, rows: HashMap::new() }
     }
 
     /// The number of the next message.
@@ -85,10 +92,33 @@ impl Stream {
                 Item::Message(message) => message.at = self.next,
                 Item::Call(call) => call.at = self.next,
             }
+            self.row(&item, due);
             self.held.insert(self.next, Held { due: Some(due), position: position.to_owned(), item });
             self.next += 1;
         }
         first..self.next
+    }
+
+    /// With `burst_s`, questions in a row wait for the last one of them.
+    fn row(&mut self, item: &Item, due: u64) {
+        let Item::Message(message) = item else { return };
+        let Some(name) = message.conversation.as_ref().filter(|_| self.options.burst_s > 0.0) else { return };
+        match message.speaker.as_deref() {
+            Some("user") => {
+                let row = self.rows.entry(name.clone()).or_default();
+                if row.len() >= ROW {
+                    row.clear();
+                }
+                for number in row.iter() {
+                    if let Some(held) = self.held.get_mut(number) {
+                        held.due = held.due.map(|before| if before == 0 { 0 } else { before.max(due) });
+                    }
+                }
+                row.push(self.next);
+            }
+            Some("agent") => drop(self.rows.remove(name)),
+            _ => {}
+        }
     }
 
     /// What waits under a number.
@@ -163,7 +193,9 @@ impl Stream {
             }
             // A conversation's turns stay in their order, and conversations take turns as their records came.
             let mut last = 0;
-            for (at, turn) in self.turns(&name, &mut conversation, messages, memory, left_out) {
+            let mut turned = self.turns(&name, &mut conversation, messages, memory, left_out);
+            turned.sort_by_key(|(_, _, is_revised)| !is_revised);
+            for (at, turn, _) in turned {
                 last = last.max(at);
                 let position = positions.get(&at).cloned().unwrap_or_default();
                 turns.push((last, turn, position));
@@ -177,6 +209,8 @@ impl Stream {
         for number in &released.done {
             self.held.remove(number);
         }
+        let held = &self.held;
+        self.rows.retain(|_, row| row.iter().any(|number| held.contains_key(number)));
         for number in &released.waiting {
             if let Some(held) = self.held.get_mut(number) {
                 held.due = None;
@@ -291,13 +325,14 @@ impl Stream {
         messages: Vec<Message>,
         memory: &mut dyn Memory,
         left_out: &mut LeftOut,
-    ) -> Vec<(u64, Turn)> {
+    ) -> Vec<(u64, Turn, bool)> {
         // What is deleted before it comes is no turn then.
         let of_deleted = messages.iter().filter(|message| message.removed).filter_map(|message| message.id.clone());
         let deleted: Vec<String> = of_deleted.collect();
-        let mut messages = versions(self.unknown(messages, memory, left_out), left_out);
+        let mut found = Vec::new();
+        let mut messages = versions(self.unknown(messages, memory, left_out, &mut found), left_out);
         for id in deleted {
-            known::set(memory, &id, &Said { conversation: name.to_owned(), turn: conversation.last });
+            known::set(memory, &id, &Said { conversation: name.to_owned(), turn: conversation.last, turned: None });
         }
         messages.sort_by(|a, b| a.order.cmp(&b.order));
         if self.options.branch {
@@ -308,7 +343,6 @@ impl Stream {
                 *left_out.entry("another branch").or_default() += left;
             }
         }
-        let mut found = Vec::new();
         let mut part: Vec<Message> = Vec::new();
         for message in messages {
             if !message.starts {
@@ -325,10 +359,23 @@ impl Stream {
         found
     }
 
-    /// The messages without those that are known, whose turns were given.
-    fn unknown(&self, messages: Vec<Message>, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Vec<Message> {
+    /// The messages without those that are known, whose turns were given. If it is wanted, what has changed since is a new
+    /// version of a turn.
+    fn unknown(
+        &self,
+        messages: Vec<Message>,
+        memory: &mut dyn Memory,
+        left_out: &mut LeftOut,
+        found: &mut Vec<(u64, Turn, bool)>,
+    ) -> Vec<Message> {
         let mut kept = Vec::new();
         for message in messages {
+            if self.options.revise
+                && let Some(turn) = revised(&message, memory, left_out)
+            {
+                found.push((message.at, turn, true));
+                continue;
+            }
             let known = message.id.as_ref().and_then(|id| known::get::<Said>(memory, id));
             let reason = match (known, message.removed) {
                 (None, _) => {
@@ -351,7 +398,7 @@ impl Stream {
         messages: Vec<Message>,
         memory: &mut dyn Memory,
         left_out: &mut LeftOut,
-        found: &mut Vec<(u64, Turn)>,
+        found: &mut Vec<(u64, Turn, bool)>,
     ) {
         conversation.has_begun |= !messages.is_empty();
         let id = match conversation.part {
@@ -359,20 +406,50 @@ impl Stream {
             part => format!("{name}#{}", part + 1),
         };
         let messages = merged(taken_back(messages, left_out), self.options.glue.as_deref().unwrap_or(" "));
+        let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
+        // What is a part of another question has its turn.
+        let mut parts: HashMap<u64, Vec<String>> = HashMap::new();
+        let messages = bursts(messages, self.options.burst_s, |part, whole| {
+            parts.entry(whole.at).or_default().extend(part.id.clone());
+        });
         for message in messages {
             let (at, own, parent) = (message.at, message.id.clone(), message.parent.clone());
             // On another branch, the numbers go on from the parent's.
             let parent = parent.filter(|_| self.options.branch).and_then(|id| known::get::<Said>(memory, &id));
             let mut last = parent.map_or(conversation.last, |said| said.turn);
-            if let Some(turn) = turn_of(&id, message, &mut last, left_out) {
-                found.push((at, turn));
-            }
+            let version = message.version.clone();
+            let turn = turn_of(&id, message, &mut last, left_out);
+            let may_change = turn.as_ref().filter(|_| self.options.revise && own.is_some() && !parts.contains_key(&at));
+            let turned = may_change.map(|turn| Turned { id: id.clone(), said: known::hash(&turn.text), version });
+            found.extend(turn.map(|turn| (at, turn, false)));
             conversation.last = last;
+            for part in parts.remove(&at).into_iter().flatten() {
+                known::set(memory, &part, &Said { conversation: name.to_owned(), turn: last, turned: None });
+            }
             if let Some(own) = own {
-                known::set(memory, &own, &Said { conversation: name.to_owned(), turn: last });
+                known::set(memory, &own, &Said { conversation: name.to_owned(), turn: last, turned });
             }
         }
     }
+}
+
+/// The new version of a turn, if a message that became one has another text now.
+fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Option<Turn> {
+    let own = message.id.as_ref().filter(|_| !message.removed)?;
+    let mut said = known::get::<Said>(memory, own)?;
+    let turned = said.turned.as_mut()?;
+    let text = message.text.as_ref()?;
+    let is_older = message.version.is_some() && message.version < turned.version;
+    if is_older || known::hash(text) == turned.said {
+        return None;
+    }
+    let id = turned.id.clone();
+    let mut last = said.turn;
+    let mut turn = turn_of(&id, Message { turn: Some(said.turn), ..message.clone() }, &mut last, left_out)?;
+    turn.turn = said.turn;
+    (turned.said, turned.version) = (known::hash(text), message.version.clone());
+    known::set(memory, own, &said);
+    Some(turn)
 }
 
 /// The questions that what is not due yet takes back, with what follows them: the first one of each conversation.

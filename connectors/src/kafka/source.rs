@@ -130,7 +130,7 @@ impl KafkaConfig {
 
 impl KafkaConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None }
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads_files: false }
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) enum Rotation {
 ///
 /// The number or date is behind the name (`turns.jsonl.1`, `turns.jsonl-20260102.gz`), before the extension
 /// (`turns.1.jsonl`, `turns-2026-01-02T03-04-05.000.jsonl`) or before the name (`20260102-turns.jsonl`).
-fn made_from(sibling: &[u8], log: &[u8]) -> Option<Rotation> {
+pub(super) fn made_from(sibling: &[u8], log: &[u8]) -> Option<Rotation> {
     if let Some(behind) = sibling.strip_prefix(log) {
         let has_number = unpacked(behind).iter().any(u8::is_ascii_digit);
         return Some(if has_number { Rotation::Numbered } else { Rotation::Unnumbered });

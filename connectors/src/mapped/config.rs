@@ -21,6 +21,24 @@ pub enum MapConfig {
     Preset(String),
 }
 
+/// The program of a mapping, and its name if it is not in the pipeline file. Reports what is wrong.
+pub(super) fn code_of<'a>(map: &'a MapConfig, check: &mut Check<'_>) -> Option<(Option<&'a str>, String)> {
+    match map {
+        MapConfig::Jq(code) => Some((None, code.clone())),
+        MapConfig::JqFile(file) => Some((Some(file.written.as_str()), check.text("map", file)?)),
+        MapConfig::Preset(name) => match preset(name) {
+            Some(code) => Some((Some(name.as_str()), code.to_owned())),
+            None => {
+                let near = did_you_mean(name, PRESETS.iter().map(|(known, _)| *known));
+                let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+                let message = format!("there is no preset `{name}`{near}; `turnflow map --list` lists them");
+                check.error("no-such-preset", "map", message);
+                None
+            }
+        },
+    }
+}
+
 /// How messages become turns.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -33,6 +51,15 @@ pub struct ConversationsConfig {
     /// Of messages with parents that wait together, only the branch with the latest one counts, and a later message on
     /// another branch has the number that follows its parent's. Default: what the mapping says.
     pub branch: Option<bool>,
+    /// Questions in a row of which each came at most so long after the one before are one question, in seconds. While a log
+    /// is followed, a question waits so long for the next one. Default: what the mapping says, or else 0.
+    pub burst_s: Option<f64>,
+    /// Whether a message that is changed after it became a turn is a new version of that turn, which is answered again,
+    /// without what followed it. Default: what the mapping says, or else false: the turn stays as it is.
+    pub revise: Option<bool>,
+    /// Whether users' messages are left out after a hand-over to a person (`hand_over: true`), until that ends. Default: what
+    /// the mapping says, or else false.
+    pub until_hand_over: Option<bool>,
     /// Maximum number of messages that wait. Beyond that, the first ones become turns. Default: 100,000.
     pub max_waiting: usize,
     /// Maximum number of conversations, messages with an id and histories that are remembered, those used longest ago are
@@ -42,7 +69,16 @@ pub struct ConversationsConfig {
 
 impl Default for ConversationsConfig {
     fn default() -> Self {
-        Self { settle_s: None, with_agent: None, branch: None, max_waiting: 100_000, max_known: 1_000_000 }
+        Self {
+            settle_s: None,
+            with_agent: None,
+            branch: None,
+            burst_s: None,
+            revise: None,
+            until_hand_over: None,
+            max_waiting: 100_000,
+            max_known: 1_000_000,
+        }
     }
 }
 
@@ -54,6 +90,8 @@ pub struct MapFields<'a> {
     pub conversations: &'a ConversationsConfig,
     /// The file that it reads.
     pub file: Option<&'a Path>,
+    /// Whether it reads files of all forms, and does not only get records of JSON.
+    pub reads_files: bool,
 }
 
 impl MapFields<'_> {
@@ -61,29 +99,15 @@ impl MapFields<'_> {
     pub fn validate(&self, check: &mut Check<'_>) {
         check.within("conversations", |check| {
             check.range("settle_s", self.conversations.settle_s.unwrap_or_default(), 0.0, 3600.0);
+            check.range("burst_s", self.conversations.burst_s.unwrap_or_default(), 0.0, 3600.0);
             check.range("max_waiting", self.conversations.max_waiting, 1, 10_000_000);
             check.range("max_known", self.conversations.max_known, 1000, 1_000_000_000);
         });
         let Some(map) = self.map else { return };
-        let (name, code) = match map {
-            MapConfig::Jq(code) => (None, code.clone()),
-            MapConfig::JqFile(file) => {
-                let Some(code) = check.text("map", file) else { return };
-                (Some(file.written.as_str()), code)
-            }
-            MapConfig::Preset(name) => match preset(name) {
-                Some(code) => (Some(name.as_str()), code.to_owned()),
-                None => {
-                    let near = did_you_mean(name, PRESETS.iter().map(|(known, _)| *known));
-                    let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-                    let message = format!("there is no preset `{name}`{near}; `turnflow map --list` lists them");
-                    return check.error("no-such-preset", "map", message);
-                }
-            },
-        };
+        let Some((name, code)) = code_of(map, check) else { return };
         match (Mapping::of(&code), name) {
             (Ok(mapping), _) => {
-                if let Some(form) = mapping.options().form().filter(|form| *form != "jsonl") {
+                if let Some(form) = mapping.options().form().filter(|form| !self.reads(form)) {
                     let message = format!(
                         "the mapping reads files of the form `{form}`, and this source gives records of JSON: make turns \
                          of such files with `turnflow map`"
@@ -94,6 +118,12 @@ impl MapFields<'_> {
             (Err(error), None) => check.error_within("bad-map", "map", (error.line, error.column), error.reason),
             (Err(error), Some(name)) => check.error("bad-map", "map", format!("{name}, {error}")),
         }
+    }
+
+    /// Whether the source reads this form.
+    fn reads(&self, form: &str) -> bool {
+        // A database is read while it changes by a source of its own.
+        form == "jsonl" || self.reads_files && form != "sqlite"
     }
 
     /// What `explain` adds.
@@ -107,7 +137,7 @@ impl MapFields<'_> {
     }
 
     /// The mapping, if there is one.
-    pub(super) fn mapping(&self) -> Option<Result<Mapping, String>> {
+    pub(crate) fn mapping(&self) -> Option<Result<Mapping, String>> {
         let code = match self.map? {
             MapConfig::Jq(code) => Ok(code.clone()),
             MapConfig::JqFile(file) => {
@@ -122,13 +152,19 @@ impl MapFields<'_> {
     pub(super) fn intake(&self, id: &str, options: &Options) -> IntakeOptions {
         let options = options.clone();
         let Self { conversations, file, .. } = self;
+        let burst_s = conversations.burst_s.unwrap_or(options.burst_s);
+        let settle_s = conversations.settle_s.unwrap_or(options.settle_s).max(burst_s);
         IntakeOptions {
-            settle_ms: (conversations.settle_s.unwrap_or(options.settle_s) * 1000.0) as u64,
+            settle_ms: (settle_s * 1000.0) as u64,
             max_waiting: conversations.max_waiting,
             path: file.map_or_else(|| id.to_owned(), |file| file.display().to_string()),
+            names_files: self.reads_files,
             assembly: Options {
                 with_agent: conversations.with_agent.unwrap_or(options.with_agent),
                 branch: conversations.branch.unwrap_or(options.branch),
+                burst_s,
+                revise: conversations.revise.unwrap_or(options.revise),
+                until_hand_over: conversations.until_hand_over.unwrap_or(options.until_hand_over),
                 ..options
             },
         }

@@ -10,13 +10,15 @@ use parking_lot::{Condvar, Mutex};
 use turnflow_engine::connector::{Mode, Offsets, SourceOffset, Stopped, TakesRecords, TurnOutput};
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::panics::caught;
-use turnflow_records::{Mapping, Odd, Record, Source, Stream, decode};
+use turnflow_records::{Item, Mapping, Odd, Record, Source, Stream, decode};
 
-use super::store::{Change, Known, Store, Stored};
-use super::{Counts, IntakeOptions};
+use super::store::{Change, Known, Refused, Store, Stored};
+use super::{Counts, IntakeOptions, fitting};
 
 /// Maximum number of records that are taken and not stored.
 const AHEAD: usize = 2048;
+/// Maximum size of such records, in bytes; one may be larger.
+const AHEAD_BYTES: usize = 64 << 20;
 /// How often a wait looks whether the engine stops.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -27,7 +29,8 @@ pub(super) fn now() -> u64 {
 }
 
 pub(super) struct Intake {
-    mapping: Arc<Mapping>,
+    /// Without one, records are turns as they are.
+    mapping: Option<Arc<Mapping>>,
     options: IntakeOptions,
     counts: Counts,
     mode: Mode,
@@ -45,11 +48,20 @@ struct Taken {
     stream: Stream,
     /// What is known, and what has changed since it was stored.
     known: Known,
+    /// The places that have changed since the last storing.
     input: Offsets,
+    /// Turns of records that are not mapped, with their places.
+    turns: Vec<(String, Vec<u8>)>,
     /// Number of records of all runs.
     records: u64,
-    /// Number of records since the last storing.
+    /// Records that could not be mapped, in all runs, and whether that is stored.
+    refused: Refused,
+    is_refused_stored: bool,
+    /// Number of turns of all runs.
+    made: u64,
+    /// Number of records since the last storing, and their size.
     unstored: usize,
+    unstored_bytes: usize,
     /// The first number of a message that is not stored.
     first_unstored: u64,
     /// Whether there is something to store.
@@ -63,7 +75,7 @@ struct Taken {
 
 impl Intake {
     pub fn new(
-        mapping: Arc<Mapping>,
+        mapping: Option<Arc<Mapping>>,
         (options, counts): (IntakeOptions, Counts),
         mode: Mode,
         stored: Stored,
@@ -77,9 +89,14 @@ impl Intake {
         let taken = Taken {
             stream,
             known: Known::default(),
-            input: stored.input,
+            input: Offsets::default(),
+            turns: Vec::new(),
             records: stored.records,
+            refused: stored.refused,
+            is_refused_stored: true,
+            made: stored.turns,
             unstored: 0,
+            unstored_bytes: 0,
             first_unstored: stored.next_held,
             is_changed: false,
             caught_up: None,
@@ -139,6 +156,12 @@ impl Intake {
         }
     }
 
+    /// If no record of this source, in whatever run, gave a turn: those that could not be mapped. `before` were told.
+    pub fn never_mapped(&self) -> Option<Refused> {
+        let taken = self.taken.lock();
+        (taken.made == 0 && taken.refused.number > 0).then(|| taken.refused.clone())
+    }
+
     /// When the first message is due.
     pub fn due(&self) -> Option<u64> {
         self.taken.lock().stream.due()
@@ -194,24 +217,41 @@ impl Intake {
         let held: Vec<(u64, String)> = held.collect();
         let turns =
             released.turns.iter().filter_map(|(turn, place)| Some((place.clone(), serde_json::to_vec(turn).ok()?)));
+        let turns: Vec<(String, Vec<u8>)> = turns.collect();
+        let turns = std::mem::take(&mut taken.turns).into_iter().chain(turns);
+        let turns: Vec<(String, Vec<u8>)> = turns.collect();
+        taken.made += turns.len() as u64;
+        let refused = (!std::mem::replace(&mut taken.is_refused_stored, true)).then(|| taken.refused.clone());
         let change = Change {
-            input: taken.input.clone(),
+            refused,
+            input: std::mem::take(&mut taken.input),
             records: taken.records,
             next_held: next,
             held,
             done: done.into_iter().filter(|number| *number < first).collect(),
-            turns: turns.collect(),
+            turns,
             known: taken.known.changes(),
         };
         (taken.first_unstored, taken.unstored, taken.is_changed) = (next, 0, false);
+        taken.unstored_bytes = 0;
         Ok(Some(change))
     }
 
     /// The messages of a record.
-    fn map(&self, record: &[u8], number: u64, odd: &mut Odd) -> Result<Vec<turnflow_records::Item>, String> {
+    fn map(
+        &self,
+        mapping: &Mapping,
+        record: &[u8],
+        (position, number): (&str, u64),
+        odd: &mut Odd,
+    ) -> Result<Vec<Item>, String> {
         let value = decode::value(record, odd)?;
-        let source = Source { path: self.options.path.clone().into(), number };
-        self.mapping.run(&Record { value, source })
+        let place = position.rsplit_once(':').filter(|_| self.options.names_files);
+        let source = match place.and_then(|(path, number)| Some((path, number.parse().ok()?))) {
+            Some((path, number)) => Source { path: path.into(), number },
+            None => Source { path: self.options.path.clone().into(), number },
+        };
+        mapping.run(&Record { value, source })
     }
 
     fn tell_odd(&self, before: Odd, after: Odd, position: &str) {
@@ -232,10 +272,31 @@ impl TakesRecords for Intake {
     fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<(), Stopped> {
         let number = self.taken.lock().records + 1;
         let mut odd = Odd::default();
-        let found = caught(|| self.map(record, number, &mut odd));
-        let found = found.unwrap_or_else(|panic| Err(format!("mapping it {panic}")));
-        if let Err(reason) = &found {
-            self.output.dead_letter(position, &format!("not mapped: {reason}"), record);
+        let found = self.mapping.as_ref().map(|mapping| {
+            let found = caught(|| self.map(mapping, record, (position, number), &mut odd));
+            found.unwrap_or_else(|panic| Err(format!("mapping it {panic}")))
+        });
+        // Only until something is a turn: then the mapping is the right one.
+        let (is_none_made, is_first) = {
+            let taken = self.taken.lock();
+            (taken.made == 0, taken.left_out.is_empty())
+        };
+        let seeks = match &found {
+            Some(Err(_)) => is_none_made,
+            Some(Ok(items)) => is_none_made && is_first && items.is_empty(),
+            None => false,
+        };
+        let fitting = if seeks { fitting(record) } else { None };
+        let mut refused = None;
+        if let Some(Err(reason)) = &found {
+            let reason = match &fitting {
+                Some(fitting) => format!("not mapped: {reason}; {fitting}"),
+                None => format!("not mapped: {reason}"),
+            };
+            self.output.dead_letter(position, &reason, record);
+            refused = Some(format!("{position}: {reason}"));
+        } else if let Some(fitting) = fitting {
+            refused = Some(format!("{position}: the mapping gives no message for it; {fitting}"));
         }
         let due = match self.mode {
             Mode::Once => u64::MAX,
@@ -247,23 +308,32 @@ impl TakesRecords for Intake {
         self.tell_odd(before, taken.odd, position);
         taken.records = number;
         self.counts.records.inc();
+        if let Some(reason) = refused {
+            taken.is_refused_stored = false;
+            taken.refused.number += 1;
+            if taken.refused.first.is_empty() {
+                taken.refused.first = reason;
+            }
+        }
         taken.unstored += 1;
+        taken.unstored_bytes += record.len();
         taken.is_changed = true;
         if let Some(place) = place {
             taken.input.set(place);
         }
         match found {
-            Ok(items) if items.is_empty() => {
+            None => taken.turns.push((position.to_owned(), record.to_vec())),
+            Some(Ok(items)) if items.is_empty() => {
                 self.counts.left_out.inc();
                 *taken.left_out.entry("no message").or_default() += 1;
             }
-            Ok(items) => {
+            Some(Ok(items)) => {
                 taken.stream.take(items, position, due);
             }
-            Err(_) => {}
+            Some(Err(_)) => {}
         }
         self.signal();
-        while taken.unstored >= AHEAD {
+        while taken.unstored >= AHEAD || taken.unstored_bytes >= AHEAD_BYTES {
             if self.output.stop().is_set() || self.closed.load(Ordering::Acquire) {
                 return Err(Stopped);
             }

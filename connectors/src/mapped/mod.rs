@@ -18,6 +18,7 @@ mod config;
 mod fitting;
 mod intake;
 mod reader;
+mod rows;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use self::config::{ConversationsConfig, MapConfig, MapFields};
 pub(crate) use self::fitting::fitting;
 use self::intake::{Intake, now};
 use self::reader::Reader;
+pub(crate) use self::rows::RowMap;
 use self::store::Store;
 use crate::open_once::{Opened, Place};
 
@@ -52,9 +54,17 @@ pub(crate) fn mapped<'a>(
     context: &ComponentContext,
     source: Building<'a, dyn TurnSource>,
 ) -> Building<'a, dyn TurnSource> {
-    if fields.map.is_none() {
-        return source;
+    match fields.map {
+        None => source,
+        Some(_) => wrapped(fields, context, source),
     }
+}
+
+fn wrapped<'a>(
+    fields: &MapFields<'_>,
+    context: &ComponentContext,
+    source: Building<'a, dyn TurnSource>,
+) -> Building<'a, dyn TurnSource> {
     let place = Place::of(context, FILE);
     let counts = Counts {
         records: context.counter("mapped_records", "Records that a mapping has read"),
@@ -68,20 +78,43 @@ pub(crate) fn mapped<'a>(
     })
 }
 
+/// Wraps a source that gives each file a place of its own, whether its records are mapped or not: places are stored one by
+/// one, with the turns.
+pub(crate) fn with_places<'a>(
+    fields: &MapFields<'_>,
+    context: &ComponentContext,
+    source: Building<'a, dyn TurnSource>,
+) -> Building<'a, dyn TurnSource> {
+    wrapped(fields, context, source)
+}
+
+/// The same for a test, with its store in this directory.
+#[cfg(test)]
+pub(crate) fn placed(
+    fields: &MapFields<'_>,
+    state: &std::path::Path,
+    counts: Counts,
+    source: Box<dyn TurnSource>,
+) -> Mapped {
+    std::fs::create_dir_all(state).unwrap();
+    let place = Place::File(state.canonicalize().unwrap().join(FILE));
+    Begun::of(fields, "turns", place, counts).unwrap().over(source)
+}
+
 /// A mapped source without the source that it reads.
 struct Begun {
     store: Arc<Opened<Store>>,
-    mapping: Arc<turnflow_records::Mapping>,
+    mapping: Option<Arc<turnflow_records::Mapping>>,
     options: IntakeOptions,
     counts: Counts,
 }
 
 impl Begun {
     fn of(fields: &MapFields<'_>, id: &str, place: Place, counts: Counts) -> Result<Self, ConnectorError> {
-        let mapping = fields.mapping().unwrap_or_else(|| Err("there is no mapping".to_owned()));
-        let mapping = Arc::new(mapping.map_err(|reason| ConnectorError::Refused { reason })?);
+        let mapping = fields.mapping().transpose().map_err(|reason| ConnectorError::Refused { reason })?.map(Arc::new);
         let store = Store::open(place, fields.conversations.max_known).map_err(crate::turns::failed)?;
-        let options = fields.intake(id, mapping.options());
+        let options = mapping.as_ref().map(|mapping| mapping.options().clone()).unwrap_or_default();
+        let options = fields.intake(id, &options);
         Ok(Self { store, mapping, options, counts })
     }
 
@@ -93,7 +126,7 @@ impl Begun {
 
 /// What a mapped source counts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub records: Counter,
     pub left_out: Counter,
 }
@@ -107,14 +140,16 @@ pub(super) struct IntakeOptions {
     pub max_waiting: usize,
     /// The source, as `$source.path`.
     pub path: String,
+    /// Whether the positions of records are files, with the number of the record behind a colon.
+    pub names_files: bool,
     pub assembly: turnflow_records::Options,
 }
 
 /// A source with a mapping.
-pub(super) struct Mapped {
+pub(crate) struct Mapped {
     inner: Box<dyn TurnSource>,
     store: Arc<Opened<Store>>,
-    mapping: Arc<turnflow_records::Mapping>,
+    mapping: Option<Arc<turnflow_records::Mapping>>,
     options: IntakeOptions,
     counts: Counts,
 }
@@ -123,12 +158,15 @@ impl TurnSource for Mapped {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
         let Self { inner, store, mapping, options, counts } = *self;
         let stored = store.begin().map_err(crate::turns::failed)?;
+        let output = if mapping.is_none() { output.hinting(fitting) } else { output };
         let mut reader = Reader::new(&store, &output);
         // A source that had no mapping before goes on where it was.
         let resume = match stored.input.is_empty() {
             true => reader.former().unwrap_or_default(),
             false => stored.input.clone(),
         };
+        let is_file = options.names_files;
+        let begins = if is_file { Offsets::default() } else { resume.clone() };
         let intake = Arc::new(Intake::new(mapping, (options, counts), mode, stored, output.clone()));
         let acknowledgements = Acknowledgements::default();
         let to_intake = output.clone().through(intake.clone(), resume, acknowledgements.clone());
@@ -144,13 +182,38 @@ impl TurnSource for Mapped {
                 path: "records".to_owned(),
                 source,
             })?;
-            let pumped = pump(&store, &mut reader, &intake, &acknowledgements, &output);
+            let safe = Safe { acknowledgements: &acknowledgements, all: begins, is_told: !is_file };
+            let pumped = pump(&store, &mut reader, &intake, safe, &output);
             intake.close();
             intake.tell_left_out();
+            // What another process could not map is not read again, and what gave no message has no letter.
+            if mode == Mode::Once
+                && let Some(refused) = intake.never_mapped()
+                && output.refused() == 0
+            {
+                output.refused_before(refused.number, &refused.first);
+            }
             let done = thread.join().unwrap_or_else(|_| Ok(Err(Stopped.into())));
             pumped?;
             done?
         })
+    }
+}
+
+/// Tells the source which of its records are stored.
+struct Safe<'a> {
+    acknowledgements: &'a Acknowledgements,
+    all: Offsets,
+    /// Whether the source wants to know. A file does not, and there may be many.
+    is_told: bool,
+}
+
+impl Safe<'_> {
+    fn add(&mut self, input: Offsets) {
+        if self.is_told {
+            self.all.extend(input);
+            self.acknowledgements.acknowledge(&self.all);
+        }
     }
 }
 
@@ -159,14 +222,14 @@ fn pump(
     store: &Store,
     reader: &mut Reader<'_>,
     intake: &Intake,
-    acknowledgements: &Acknowledgements,
+    mut safe: Safe<'_>,
     output: &TurnOutput,
 ) -> Result<(), ConnectorError> {
     let mut is_failing = false;
     // What an error did not let be stored.
     let mut unstored = None;
     // What is stored in memory only, and not covered by a checkpoint.
-    let mut unsafe_input = None;
+    let mut unsafe_input: Option<Offsets> = None;
     loop {
         let has_ended = intake.has_ended();
         let mut step = || -> Result<Option<Offsets>, ConnectorError> {
@@ -181,14 +244,14 @@ fn pump(
         };
         let steps = step().and_then(|input| {
             match input {
-                Some(input) if store.is_kept() => acknowledgements.acknowledge(&input),
-                Some(input) => unsafe_input = Some(input),
+                Some(input) if store.is_kept() => safe.add(input),
+                Some(input) => unsafe_input.get_or_insert_default().extend(input),
                 None => {}
             }
             intake.stored();
             while reader.step()? {}
             if intake.is_idle() && reader.is_covered() {
-                unsafe_input.take().iter().for_each(|input| acknowledgements.acknowledge(input));
+                unsafe_input.take().into_iter().for_each(|input| safe.add(input));
             }
             Ok(())
         });

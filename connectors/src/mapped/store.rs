@@ -20,9 +20,11 @@ const KNOWN: TableDefinition<'_, &str, (u64, &str)> = TableDefinition::new("know
 /// The keys of what is known, by age.
 const AGES: TableDefinition<'_, u64, &str> = TableDefinition::new("ages");
 /// The number of the last turn (`turn`), of the next message (`held`), of records (`records`), of ages (`age`) and of what
-/// is known (`known`).
+/// is known (`known`), and of records that cannot have been meant for the mapping (`refused`).
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
-/// The store's id (`id`), and the offsets up to which records are read, as JSON (`input`).
+/// The offsets up to which the records of partitions are read, as JSON.
+const INPUT: TableDefinition<'_, &str, &str> = TableDefinition::new("input");
+/// The store's id (`id`), and why the first record gave no turn (`refused`).
 const NAMES: TableDefinition<'_, &str, &str> = TableDefinition::new("names");
 /// Maximum number of keys that are kept in memory.
 const CACHED: usize = 20_000;
@@ -45,11 +47,23 @@ pub(super) struct Stored {
     pub records: u64,
     pub next_held: u64,
     pub held: BTreeMap<u64, Held>,
+    /// Number of turns that were made.
+    pub turns: u64,
+    pub refused: Refused,
+}
+
+/// Records that could not be mapped, or of which none was a message though a preset reads them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub number: u64,
+    /// The place of the first one, and why.
+    pub first: String,
 }
 
 /// What is stored at once.
 #[derive(Default)]
 pub(super) struct Change {
+    /// The places that have changed.
     pub input: Offsets,
     pub records: u64,
     pub next_held: u64,
@@ -60,6 +74,8 @@ pub(super) struct Change {
     /// Turns with the places of their records.
     pub turns: Vec<(String, Vec<u8>)>,
     pub known: HashMap<String, Option<String>>,
+    /// If it has changed.
+    pub refused: Option<Refused>,
 }
 
 impl Store {
@@ -78,6 +94,7 @@ impl Store {
                     transaction.open_table(KNOWN)?;
                     transaction.open_table(AGES)?;
                     transaction.open_table(COUNTS)?;
+                    transaction.open_table(INPUT)?;
                     let mut names = transaction.open_table(NAMES)?;
                     let known = names.get("id")?.map(|id| Arc::from(id.value()));
                     match known {
@@ -109,11 +126,20 @@ impl Store {
     pub fn begin(&self) -> Result<Stored, DatabaseError> {
         self.tables.read(|database| {
             let read = database.begin_read()?;
-            let (names, counts, held) = (read.open_table(NAMES)?, read.open_table(COUNTS)?, read.open_table(HELD)?);
+            let (input, counts, held) = (read.open_table(INPUT)?, read.open_table(COUNTS)?, read.open_table(HELD)?);
             let count = |name: &str| Ok::<u64, redb::Error>(counts.get(name)?.map_or(0, |count| count.value()));
-            let input = names.get("input")?.and_then(|input| serde_json::from_str(input.value()).ok());
+            let mut places = Offsets::default();
+            for entry in input.iter()? {
+                if let Ok(place) = serde_json::from_str(entry?.1.value()) {
+                    places.set(place);
+                }
+            }
+            let names = read.open_table(NAMES)?;
+            let first = names.get("refused")?.map(|first| first.value().to_owned()).unwrap_or_default();
             let mut stored = Stored {
-                input: input.unwrap_or_default(),
+                turns: count("turn")?,
+                refused: Refused { number: count("refused")?, first },
+                input: places,
                 records: count("records")?,
                 next_held: count("held")?,
                 held: BTreeMap::new(),
@@ -139,7 +165,7 @@ impl Store {
                 let mut counts = transaction.open_table(COUNTS)?;
                 let mut turns = transaction.open_table(TURNS)?;
                 let mut held = transaction.open_table(HELD)?;
-                let mut names = transaction.open_table(NAMES)?;
+                let mut input = transaction.open_table(INPUT)?;
                 let mut last = counts.get("turn")?.map_or(0, |last| last.value());
                 for (position, turn) in &change.turns {
                     last += 1;
@@ -154,8 +180,14 @@ impl Store {
                 for (number, message) in &change.held {
                     held.insert(number, message.as_str())?;
                 }
-                let input = serde_json::to_string(&change.input).unwrap_or_default();
-                names.insert("input", input.as_str())?;
+                for place in change.input.iter() {
+                    let written = serde_json::to_string(place).unwrap_or_default();
+                    input.insert(&*place.partition, written.as_str())?;
+                }
+                if let Some(refused) = &change.refused {
+                    counts.insert("refused", refused.number)?;
+                    transaction.open_table(NAMES)?.insert("refused", refused.first.as_str())?;
+                }
                 let mut known = transaction.open_table(KNOWN)?;
                 let mut ages = transaction.open_table(AGES)?;
                 let mut age = counts.get("age")?.map_or(0, |age| age.value());

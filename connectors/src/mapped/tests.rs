@@ -16,7 +16,12 @@ const PROGRAM: &str = "{id, conversation: .c, speaker: (.s | role), text: .t, or
 fn source(directory: &Path, fields: &str) -> Mapped {
     let config: JsonLinesConfig = from_str(&format!("(path: \"log.jsonl\", {fields})")).unwrap();
     let file = directory.join("log.jsonl");
-    let fields = MapFields { map: config.map.as_ref(), conversations: &config.conversations, file: Some(&file) };
+    let fields = MapFields {
+        map: config.map.as_ref(),
+        conversations: &config.conversations,
+        file: Some(&file),
+        reads_files: false,
+    };
     let place = Place::File(directory.canonicalize().unwrap().join(FILE));
     Begun::of(&fields, "turns", place, Counts::default()).unwrap().over(Box::new(config.source(directory)))
 }

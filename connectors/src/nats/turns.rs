@@ -81,7 +81,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl NatsConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None }
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads_files: false }
     }
 }
 

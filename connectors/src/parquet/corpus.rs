@@ -26,6 +26,7 @@ use turnflow_engine::connector::CorpusSource;
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::jsonl_corpus::{JsonLines, JsonLinesConfig};
+use crate::mapped::{MapConfig, RowMap};
 use crate::readers::Format;
 use crate::readers::jsonl::Fields;
 
@@ -50,6 +51,9 @@ pub struct ParquetConfig {
     /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter. Default: 16 MiB.
     #[serde(default = "max_row_bytes")]
     pub max_row_bytes: usize,
+    /// What makes documents of rows in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: rows are documents.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
 }
 
 fn yes() -> bool {
@@ -77,8 +81,8 @@ pub const KIND: CorpusSourceKind = CorpusSourceKind {
 
 impl ParquetConfig {
     fn rows(&self) -> JsonLinesConfig {
-        let Self { path, watch, id, title, text, max_row_bytes } = self.clone();
-        JsonLinesConfig { path, watch, id, title, text, max_line_bytes: max_row_bytes }
+        let Self { path, watch, id, title, text, max_row_bytes, map } = self.clone();
+        JsonLinesConfig { path, watch, id, title, text, max_line_bytes: max_row_bytes, map }
     }
 
     /// Builds the source. It accesses no file until it runs.
@@ -95,6 +99,7 @@ impl CorpusSourceConfig for ParquetConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.rows().check_path(check);
         check.range("max_row_bytes", self.max_row_bytes, 1, usize::MAX);
+        RowMap::validate(self.map.as_ref(), check);
     }
 
     fn explain(&self) -> String {

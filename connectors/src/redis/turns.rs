@@ -86,7 +86,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl RedisConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None }
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads_files: false }
     }
 }
 

@@ -25,6 +25,7 @@
 //! # assert_eq!(config.every_s, 1.0);
 //! ```
 
+pub mod corpus;
 mod rows;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -91,7 +92,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 impl SqliteConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path) }
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads_files: false }
     }
 
     /// Builds the source. It opens the database when it runs.
@@ -114,7 +115,7 @@ impl TurnSourceConfig for SqliteConfig {
         }
         // A database that is not there yet cannot say what is wrong.
         if self.path.path.is_file()
-            && let Err(fault) = Database::open(&self.path.path, &self.query, &self.cursor)
+            && let Err(fault) = Database::open(&self.path.path, &self.query, Some(&self.cursor))
             && let Some(reason) = fault.of_the_query()
         {
             check.error("wrong-value", "query", reason);
@@ -183,7 +184,7 @@ impl Sqlite {
         retry: &mut Retry,
         output: &TurnOutput,
     ) -> Result<(), Fault> {
-        let database = Database::open(&self.path, &self.config.query, &self.config.cursor)?;
+        let database = Database::open(&self.path, &self.config.query, Some(&self.config.cursor))?;
         let place =
             place.get_or_insert_with(|| Place { log: String::new(), generation: 0, last: None, known: HashSet::new() });
         self.resume(place, &database, output);

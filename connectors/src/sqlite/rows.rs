@@ -1,6 +1,7 @@
 //! The database, and its rows as JSON.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -82,7 +83,7 @@ fn quoted(name: &str) -> String {
 }
 
 impl Database {
-    pub fn open(path: &Path, query: &str, cursor: &str) -> Result<Self, Fault> {
+    pub fn open(path: &Path, query: &str, cursor: Option<&str>) -> Result<Self, Fault> {
         let passing = |error: std::io::Error| Fault::Passing(error.to_string());
         let identity = identity_of(&fs::metadata(path).map_err(passing)?);
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -94,12 +95,12 @@ impl Database {
             return Err(Fault::Lasting("the query changes the database".to_owned()));
         }
         let names = statement.column_names();
-        if !names.iter().any(|name| name.eq_ignore_ascii_case(cursor)) {
+        if let Some(cursor) = cursor.filter(|cursor| !names.iter().any(|name| name.eq_ignore_ascii_case(cursor))) {
             let names = names.join("`, `");
             return Err(Fault::Lasting(format!("the query has no column `{cursor}` for `cursor`; it has `{names}`")));
         }
         drop(statement);
-        Ok(Self { connection, identity, query, cursor: cursor.to_owned() })
+        Ok(Self { connection, identity, query, cursor: cursor.unwrap_or_default().to_owned() })
     }
 
     /// Identifies the file.
@@ -115,6 +116,18 @@ impl Database {
     /// A number that changes when another program has written.
     pub fn version(&self) -> Result<i64, Fault> {
         Ok(self.connection.query_row("PRAGMA data_version", [], |row| row.get(0))?)
+    }
+
+    /// All rows as JSON, in the order of the query.
+    pub fn all(&self, each: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), Fault> {
+        let mut statement = self.connection.prepare(&self.query)?;
+        let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let fields = Value::Object(fields(row, &names)?);
+            each(fields.to_string().as_bytes()).map_err(|error| Fault::Passing(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// The next rows after a number, or from it on if those with the number are read `again`: all of one number, or up to
@@ -152,13 +165,7 @@ fn read(
         if is_full && found.last().is_some_and(|row: &Row| row.number != number && Some(row.number) != last) {
             break;
         }
-        let mut fields = Map::new();
-        for (column, name) in names.iter().enumerate() {
-            match value(row.get_ref(column)?) {
-                Value::Null => {}
-                value => drop(fields.insert(name.clone(), value)),
-            }
-        }
+        let fields = fields(row, names)?;
         let record = match fields.get("record") {
             Some(Value::String(record)) if !fields.contains_key("conversation_id") => record.clone().into_bytes(),
             _ => Value::Object(fields).to_string().into_bytes(),
@@ -174,6 +181,18 @@ fn read(
         found.push(Row { number, record });
     }
     Ok(found)
+}
+
+/// The columns of a row that are not null.
+fn fields(row: &rusqlite::Row<'_>, names: &[String]) -> rusqlite::Result<Map<String, Value>> {
+    let mut fields = Map::new();
+    for (column, name) in names.iter().enumerate() {
+        match value(row.get_ref(column)?) {
+            Value::Null => {}
+            value => drop(fields.insert(name.clone(), value)),
+        }
+    }
+    Ok(fields)
 }
 
 fn value(value: ValueRef<'_>) -> Value {

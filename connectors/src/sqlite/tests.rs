@@ -168,3 +168,60 @@ fn rows_come_in_pages_and_one_that_is_too_large_is_a_dead_letter() {
     assert!(dead[0].contains("log.db: 700: the row has 5"), "{dead:?}");
     assert!(turns.windows(2).all(|two| two[0].record.turn < two[1].record.turn));
 }
+
+/// The corpus of these texts, and of a row without one.
+pub(crate) fn corpus_of(base: &Path, texts: &[String]) -> Box<dyn turnflow_engine::connector::CorpusSource> {
+    if !base.join("log.db").exists() {
+        let database = database(base, "CREATE TABLE docs (_id INTEGER PRIMARY KEY, text TEXT)");
+        for (number, text) in texts.iter().enumerate() {
+            database.execute("INSERT INTO docs VALUES (?1, ?2)", (number as i64, text)).unwrap();
+        }
+        database.execute("INSERT INTO docs VALUES (1000000, NULL)", []).unwrap();
+    }
+    corpus(base, "query: \"SELECT * FROM docs\"")
+}
+
+fn corpus(base: &Path, fields: &str) -> Box<corpus::Sqlite> {
+    let config: corpus::SqliteConfig = from_str(&format!("(path: \"log.db\", {fields}, every_s: 0.01)")).unwrap();
+    Box::new(config.source(base, &context()).unwrap())
+}
+
+#[test]
+fn rows_are_documents_and_those_that_change_are_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = database(directory.path(), "CREATE TABLE kb (slug TEXT, body TEXT, lang TEXT)");
+    writer.execute_batch("INSERT INTO kb VALUES ('a', 'one', 'en'), ('b', 'two', NULL)").unwrap();
+    let source = corpus(directory.path(), "query: \"SELECT * FROM kb\", id: \"slug\", text: \"body\"");
+    let running = crate::testing::Corpus::run(*source, Mode::Follow);
+    let first = running.commit();
+    running.started();
+    assert_eq!(first[0].1.as_ref().unwrap().metadata.to_json()["lang"], "en");
+    assert_eq!(crate::testing::told(first), ["a=one", "b=two"]);
+    writer.execute_batch("UPDATE kb SET body = 'three' WHERE slug = 'b'; DELETE FROM kb WHERE slug = 'a'").unwrap();
+    running.until(&["-a", "b=three"]);
+    running.end(true).unwrap_err();
+}
+
+#[test]
+fn a_mapping_makes_documents_of_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = database(directory.path(), "CREATE TABLE events (n INTEGER PRIMARY KEY, json TEXT)");
+    let put = |json: &str| {
+        writer.execute("INSERT INTO events (json) VALUES (?1)", [json]).unwrap();
+    };
+    put("{\"id\": \"a\", \"parts\": [\"one\", \"two\"]}");
+    put("{\"id\": \"b\", \"parts\": [\"three\"]}");
+    put("{\"id\": \"a\", \"gone\": true}");
+    put("{");
+    let program = ".json | fromjson | if .gone then {id, delete: true} else {id, text: (.parts | join(\" \"))} end";
+    let fields = format!("query: \"SELECT * FROM events\", map: Jq({program:?})");
+    let running = crate::testing::Corpus::run(*corpus(directory.path(), &fields), Mode::Follow);
+    assert_eq!(running.start(), ["b=three"]);
+    assert_eq!(running.dead().len(), 1, "{:?}", running.dead());
+    put("{\"id\": \"a\", \"parts\": [\"new\"]}");
+    running.until(&["a=new"]);
+    put("{\"id\": \"b\", \"gone\": true}");
+    running.until(&["-b"]);
+    assert_eq!(running.dead().len(), 1, "{:?}", running.dead());
+    running.end(true).unwrap_err();
+}

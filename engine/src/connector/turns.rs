@@ -248,6 +248,17 @@ impl TurnOutput {
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
+    /// Number of records that could not be read in this process, by whatever source.
+    pub fn refused(&self) -> u64 {
+        self.dead.refused().number
+    }
+
+    /// Tells that an earlier process could not read records, and did not read them again. `first` is the place of the first
+    /// one, and why.
+    pub fn refused_before(&self, number: u64, first: &str) {
+        self.dead.refused_before(number, first);
+    }
+
     /// Signals the source when to stop.
     pub fn stop(&self) -> &Stop {
         &self.stop

@@ -82,7 +82,8 @@ pub(crate) fn object<const N: usize>(fields: [(&str, Val); N]) -> Val {
     Val::obj(fields.into_iter().map(|(name, value)| (Val::from(name.to_owned()), value)).collect())
 }
 
-type Found = Result<Record, (Source, DecodeError)>;
+/// A record, or why it cannot be read.
+pub type Found = Result<Record, (Source, DecodeError)>;
 
 /// Takes the records of a file.
 pub(crate) struct Records<'a> {
@@ -102,7 +103,7 @@ impl Records<'_> {
 }
 
 /// The form of a file: what its name tells, or else its first bytes.
-pub(crate) fn form_of(path: &Path) -> &'static str {
+pub fn form_of(path: &Path) -> &'static str {
     let head = files::open(path).and_then(|mut file| head(&mut file));
     let (head, is_whole) = head.unwrap_or_default();
     form::form(path, &head, is_whole)
@@ -113,7 +114,7 @@ pub(crate) fn form_of(path: &Path) -> &'static str {
 /// # Errors
 ///
 /// The file cannot be read. What is wrong with a record goes to `each`.
-pub(crate) fn read(
+pub fn read(
     path: &Path,
     options: &Options,
     is_named: bool,

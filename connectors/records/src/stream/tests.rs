@@ -254,3 +254,78 @@ fn messages_that_there_is_no_room_for_and_that_wait_for_no_agent_are_left_out() 
     stream.no_later(7);
     assert_eq!(stream.due(), Some(7));
 }
+
+/// Releases what is given at times, and shows the turns: `(time, record)`.
+fn at_times(code: &str, options: &dyn Fn(&mut Options), records: &[(u64, &str)], settle: u64) -> Vec<String> {
+    let mapping = Mapping::of(code).unwrap();
+    let mut set = mapping.options().clone();
+    options(&mut set);
+    let (mut stream, mut memory) = (Stream::new(set, BTreeMap::new(), 0), InMemory::default());
+    let mut shown = Vec::new();
+    let last = records.last().map_or(0, |(now, _)| now + 10 * settle + 1);
+    let steps = records.iter().map(|(now, record)| (*now, Some(*record))).chain([(last, None)]);
+    for (now, record) in steps {
+        for (turn, _) in stream.release(now, false, &mut memory).turns {
+            shown.push(format!("{} {} {} {}", turn.conversation_id, turn.turn, turn.speaker, turn.text));
+        }
+        if let Some(record) = record {
+            let value = crate::decode::value(record.as_bytes(), &mut Default::default()).unwrap();
+            let items = mapping.run(&crate::Record { value, source: crate::Source::default() }).unwrap();
+            stream.take(items, "x", now + settle);
+        }
+    }
+    shown
+}
+
+const CHAT: &str =
+    "{id, conversation: .c, speaker: .s, text: .t, hand_over: .h, removed: (.gone == true), version: .v}";
+
+#[test]
+fn questions_of_a_burst_are_one() {
+    let burst = |options: &mut Options| options.burst_s = 0.005;
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One"}"#),
+        (14, r#"{"id": 2, "c": "a", "s": "user", "t": "two?"}"#),
+        (15, r#"{"id": 3, "c": "b", "s": "user", "t": "Other?"}"#),
+        (18, r#"{"id": 4, "c": "a", "s": "user", "t": "three?"}"#),
+        (30, r#"{"id": 5, "c": "a", "s": "user", "t": "Later?"}"#),
+        (31, r#"{"id": 2, "c": "a", "s": "user", "t": "two?"}"#),
+    ];
+    let expected = ["a 1 user One\ntwo?\nthree?", "b 1 user Other?", "a 2 user Later?"];
+    assert_eq!(at_times(CHAT, &burst, &records, 5), expected);
+    assert_eq!(at_times(CHAT, &|_| {}, &records, 5).len(), 5);
+}
+
+#[test]
+fn a_turn_whose_message_changes_gets_a_new_version_if_that_is_wanted() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "v": 1}"#),
+        (20, r#"{"id": 2, "c": "a", "s": "agent", "t": "Yes."}"#),
+        (30, r#"{"id": 1, "c": "a", "s": "user", "t": "One and a half?", "v": 3}"#),
+        (40, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "v": 2}"#),
+        (50, r#"{"id": 1, "c": "a", "s": "user", "t": "One and a half?", "v": 4}"#),
+        (60, r#"{"id": 1, "c": "a", "gone": true}"#),
+        (70, r#"{"id": 3, "c": "a", "s": "user", "t": "Two?"}"#),
+    ];
+    let revise = |options: &mut Options| options.revise = true;
+    let first = ["a 1 user One?", "a 1 agent Yes."];
+    let expected = [&first[..], &["a 1 user One and a half?", "a 2 user Two?"]].concat();
+    assert_eq!(at_times(CHAT, &revise, &records, 5), expected);
+    assert_eq!(at_times(CHAT, &|_| {}, &records, 5), [&first[..], &["a 2 user Two?"]].concat());
+}
+
+#[test]
+fn after_a_hand_over_users_are_not_answered() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?"}"#),
+        (20, r#"{"id": 2, "c": "a", "h": true}"#),
+        (30, r#"{"id": 3, "c": "a", "s": "user", "t": "Are you there?"}"#),
+        (40, r#"{"id": 4, "c": "a", "s": "agent", "t": "I am Mara."}"#),
+        (50, r#"{"id": 5, "c": "a", "s": "agent", "t": "Bye.", "h": false}"#),
+        (60, r#"{"id": 6, "c": "a", "s": "user", "t": "Two?"}"#),
+    ];
+    let until = |options: &mut Options| options.until_hand_over = true;
+    let expected = ["a 1 user One?", "a 1 agent I am Mara.", "a 1 agent Bye.", "a 2 user Two?"];
+    assert_eq!(at_times(CHAT, &until, &records, 5), expected);
+    assert_eq!(at_times(CHAT, &|_| {}, &records, 5).len(), 5);
+}

@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use serde_json::Value;
 use turnflow_engine::wording::count;
-use turnflow_records::{Mapped, Mapping, Turn, map_files, presets, recognise};
+use turnflow_records::{Mapped, Mapping, Turn, decode, map_files, presets, recognise};
 
 use super::map::columns;
 use super::{Fault, Outcome};
@@ -120,15 +120,20 @@ fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<Log> {
         println!("  fits as well: {} (`--preset NAME`)", others.join(", "));
     }
     let mapping = presets::preset(name).and_then(|code| Mapping::of(code).ok());
-    let form = mapping.as_ref().and_then(|mapping| mapping.options().decode.clone());
+    let form = mapping.as_ref().and_then(|mapping| mapping.options().form().map(str::to_owned));
+    let is_lines = log.is_file() && decode::plain(log) == log && decode::form_of(log) == "jsonl";
     let is_parquet = log.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
     let path = shown(args, log)?;
     Ok(match form.as_deref() {
         None | Some("jsonl") if is_parquet => {
             Log { node: format!("Parquet(path: {path}, map: Preset({name:?}))"), before: None }
         }
-        None | Some("jsonl") if log.is_file() => {
+        None | Some("jsonl") if is_lines => {
             Log { node: format!("JsonLines(path: {path}, follow: true, map: Preset({name:?}))"), before: None }
+        }
+        form if form != Some("sqlite") => {
+            let glob = if log.is_dir() { shown(args, &log.join("**/*"))? } else { path };
+            Log { node: format!("Files(glob: {glob}, map: Preset({name:?}))"), before: None }
         }
         _ => {
             let turns = args.file.with_file_name("turns.jsonl");

@@ -15,7 +15,7 @@ use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{from_tree, load};
 use turnflow_engine::wording::count;
 use turnflow_records::presets::{PRESETS, preset};
-use turnflow_records::{Mapped, Mapping, map_files, recognise};
+use turnflow_records::{DocumentMapping, Mapped, Mapping, Source, map_documents, map_files, recognise};
 
 use super::{Fault, Outcome};
 
@@ -40,7 +40,11 @@ pub struct MapArgs {
     /// Print what the sink `--node` sends of answers. The inputs are files of answers, as `JsonLinesSink` writes them.
     #[arg(long, requires = "node")]
     bodies: bool,
-    /// A jq program that makes messages of a record.
+    /// Print the documents that a mapping of a corpus gives, as rows that the corpus source `JsonLines` reads. With
+    /// `--node NAME`, it is that of the corpus NAME.
+    #[arg(long, conflicts_with_all = ["bodies", "preset"])]
+    documents: bool,
+    /// A jq program that makes messages of a record, or documents.
     #[arg(long, value_name = "FILE")]
     jq: Option<PathBuf>,
     /// List the presets.
@@ -67,6 +71,9 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
     if args.bodies {
         return bodies(args, &mut out);
     }
+    if args.documents {
+        return documents(args, &mut out);
+    }
     let begun = Instant::now();
     let (mapping, inputs) = mapping(args).map_err(Fault::Told)?;
     let mapped = map_files(&mapping, inputs, Some(&columns)).map_err(|error| Fault::Told(error.into()))?;
@@ -81,6 +88,67 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
         (_, 0) => Ok(()),
         (_, refused) => Err(Fault::Told(anyhow!("{} could not be mapped", count(refused, "record")))),
     }
+}
+
+/// Prints the documents that a mapping gives.
+fn documents(args: &MapArgs, out: &mut impl io::Write) -> Outcome {
+    let begun = Instant::now();
+    let (mapping, inputs) = document_mapping(args).map_err(Fault::Told)?;
+    let mapped = map_documents(&mapping, inputs, Some(&columns)).map_err(|error| Fault::Told(error.into()))?;
+    for document in &mapped.documents {
+        serde_json::to_writer(&mut *out, document)?;
+        out.write_all(b"\n")?;
+    }
+    out.flush()?;
+    told(&mapped.refused);
+    eprintln!(
+        "{}: {}; left out: {} without a document, {} replaced or deleted by later ones; {:.2} s",
+        count(mapped.records as usize, "record"),
+        count(mapped.documents.len(), "document"),
+        count(mapped.skipped as usize, "record"),
+        count(mapped.replaced as usize, "document"),
+        begun.elapsed().as_secs_f64()
+    );
+    match mapped.refused.len() {
+        0 => Ok(()),
+        refused => Err(Fault::Told(anyhow!("{} could not be mapped", count(refused, "record")))),
+    }
+}
+
+/// The mapping of documents that the arguments name, and the inputs.
+fn document_mapping(args: &MapArgs) -> anyhow::Result<(DocumentMapping, &[PathBuf])> {
+    let of = |code: &str, name: &str| DocumentMapping::of(code).map_err(|error| anyhow!("{name}, {error}"));
+    let of_file = |path: &Path| {
+        let code = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        of(&code, &path.display().to_string())
+    };
+    match (&args.jq, &args.node, args.inputs.as_slice()) {
+        (Some(path), _, inputs) => Ok((of_file(path)?, inputs)),
+        (None, Some(corpus), [file, inputs @ ..]) => {
+            anyhow::ensure!(!inputs.is_empty(), "give the files whose documents are wanted after the pipeline file");
+            let map =
+                corpus_map(file, corpus)?.ok_or_else(|| anyhow!("the corpus `{corpus}` has no mapping (`map`)"))?;
+            let mapping = match map {
+                MapConfig::Jq(code) => of(&code, &format!("the mapping of `{corpus}`")),
+                MapConfig::JqFile(path) => of_file(&path.path),
+                MapConfig::Preset(name) => Err(anyhow!("preset `{name}` makes turns, and no documents")),
+            };
+            Ok((mapping?, inputs))
+        }
+        _ => anyhow::bail!(
+            "`--documents` needs a program (`--jq FILE`), or a pipeline file and its corpus (`--node NAME`)"
+        ),
+    }
+}
+
+/// The mapping of the source of a corpus.
+fn corpus_map(file: &Path, corpus: &str) -> anyhow::Result<Option<MapConfig>> {
+    let loaded = load(file, &[]);
+    let corpora = loaded.tree.as_ref().and_then(|tree| tree.get("corpora"));
+    let Some(corpora) = corpora else { anyhow::bail!("{} has no corpora", file.display()) };
+    let tree = corpora.get(corpus).ok_or_else(|| anyhow!("{} has no corpus `{corpus}`", file.display()))?;
+    let Some(value) = tree.get("source").and_then(|source| source.get("map")) else { return Ok(None) };
+    from_tree(value, &loaded.sources).map_err(|error| anyhow!("the field `map` of `{corpus}`: {error}"))
 }
 
 /// The mapping that the arguments name, and the inputs.
@@ -174,10 +242,15 @@ fn outgoing(args: &MapArgs) -> anyhow::Result<(Outgoing, &[PathBuf])> {
 /// The mapping of a node of a pipeline.
 fn of_node(file: &Path, node: &str) -> anyhow::Result<Mapping> {
     let map = field(file, node, "map")?.ok_or_else(|| anyhow!("the node `{node}` has no mapping (`map`)"))?;
+    mapping_of(&map, &format!("`{node}`"))
+}
+
+/// The mapping of a field `map`.
+pub(super) fn mapping_of(map: &MapConfig, of: &str) -> anyhow::Result<Mapping> {
     match map {
-        MapConfig::Jq(code) => Mapping::of(&code).map_err(|error| anyhow!("the mapping of `{node}`, {error}")),
+        MapConfig::Jq(code) => Mapping::of(code).map_err(|error| anyhow!("the mapping of {of}, {error}")),
         MapConfig::JqFile(path) => of_file(&path.path),
-        MapConfig::Preset(name) => of_preset(&name),
+        MapConfig::Preset(name) => of_preset(name),
     }
 }
 
@@ -217,14 +290,19 @@ fn unnamed(inputs: &[PathBuf]) -> anyhow::Result<anyhow::Error> {
     })
 }
 
-/// Says what was read and left out.
-fn tell(mapped: &Mapped, begun: Instant) {
-    for (source, reason) in mapped.refused.iter().take(TOLD) {
+/// Says which records could not be mapped.
+fn told(refused: &[(Source, String)]) {
+    for (source, reason) in refused.iter().take(TOLD) {
         eprintln!("{source}: {reason}");
     }
-    if mapped.refused.len() > TOLD {
-        eprintln!("and {} more", mapped.refused.len() - TOLD);
+    if refused.len() > TOLD {
+        eprintln!("and {} more", refused.len() - TOLD);
     }
+}
+
+/// Says what was read and left out.
+fn tell(mapped: &Mapped, begun: Instant) {
+    told(&mapped.refused);
     for (number, what) in [
         (mapped.odd.replaced, "with values that JSON cannot hold, which were replaced"),
         (mapped.odd.broken, "with bytes that are not UTF-8, in whose place is U+FFFD"),

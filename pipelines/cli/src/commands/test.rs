@@ -7,11 +7,13 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::{Value as Json, json};
+use turnflow_connectors::mapped::MapConfig;
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Options, TurnSources};
-use turnflow_engine::spec::{Sources, Span};
+use turnflow_engine::spec::{Sources, Span, Tree, from_tree};
 use turnflow_engine::wording::count;
+use turnflow_records::{Record, Source, assemble, decode};
 
 use super::answering::submit;
 use super::trace::describe;
@@ -97,7 +99,11 @@ pub(super) fn run(args: &TestArgs) -> Outcome {
                 tell(&mut adapted.diagnostics, &found.sources);
                 continue;
             };
-            let traces = play(plan, test)?;
+            let turns = match test.config.records.is_empty() {
+                true => said(test),
+                false => recorded(test, pipeline, &found.sources).map_err(Fault::Told)?,
+            };
+            let traces = play(plan, turns)?;
             let missed = missed(test, &end, &traces);
             let missed: Vec<_> = missed
                 .into_iter()
@@ -128,10 +134,39 @@ pub(super) fn run(args: &TestArgs) -> Outcome {
     if failed > 0 || wrong > 0 { Err(Fault::Input) } else { Ok(()) }
 }
 
-/// Runs the turns of a test; returns a trace for each user turn.
-fn play(plan: turnflow_engine::plan::Plan, test: &Test) -> Result<Vec<Trace>, Fault> {
-    let mut log = Log { turns: Vec::new(), skipped: Vec::new() };
-    let mut number = 0;
+/// The turns that the mapping of the pipeline makes of the records of a test.
+fn recorded(test: &Test, pipeline: &Tree, sources: &Sources) -> anyhow::Result<Vec<SourcedTurn>> {
+    let name = &test.config.name;
+    let nodes = pipeline.get("nodes").and_then(Tree::entries).unwrap_or_default();
+    let map = nodes.iter().find_map(|node| node.value.get("map"));
+    let map = map.ok_or_else(|| anyhow!("the test {name:?} has `records`, and no source of the pipeline has `map`"))?;
+    let map = from_tree::<MapConfig>(map, sources).map_err(|error| anyhow!("the field `map`: {error}"))?;
+    let mapping = super::map::mapping_of(&map, "the pipeline")?;
+    let mut items = Vec::new();
+    for (number, record) in (1..).zip(&test.config.records) {
+        let value = decode::value(record.as_bytes(), &mut Default::default());
+        let source = Source { path: "test".into(), number };
+        let made = value.and_then(|value| mapping.run(&Record { value, source }));
+        items.extend(made.map_err(|reason| anyhow!("the test {name:?}, record {number}: {reason}"))?);
+    }
+    let (turns, left_out) = assemble(items, mapping.options());
+    anyhow::ensure!(
+        turns.iter().any(|turn| turn.speaker == "user"),
+        "the test {name:?}: its records give no question; left out: {left_out:?}"
+    );
+    let sourced = |turn: &turnflow_records::Turn| {
+        let record = TurnRecord::read(&serde_json::to_vec(turn)?)?.0;
+        let collection = test.config.collection.as_deref().map(Into::into).or(record.collection);
+        let extra = test.config.fields.clone().into_iter().chain(record.extra).collect();
+        let record = TurnRecord { collection, extra, ..record };
+        Ok(SourcedTurn { record, position: "test".into(), history: None, place: None })
+    };
+    turns.iter().map(sourced).collect()
+}
+
+/// The turns of a test.
+fn said(test: &Test) -> Vec<SourcedTurn> {
+    let (mut turns, mut number) = (Vec::new(), 0);
     for said in &test.config.turns {
         let (speaker, text) = match said {
             Said::User(text) => {
@@ -149,8 +184,14 @@ fn play(plan: turnflow_engine::plan::Plan, test: &Test) -> Result<Vec<Trace>, Fa
             timestamp: None,
             extra: test.config.fields.clone(),
         };
-        log.turns.push(SourcedTurn { record, position: "test".into(), history: None, place: None });
+        turns.push(SourcedTurn { record, position: "test".into(), history: None, place: None });
     }
+    turns
+}
+
+/// Runs the turns of a test; returns a trace for each user turn.
+fn play(plan: turnflow_engine::plan::Plan, turns: Vec<SourcedTurn>) -> Result<Vec<Trace>, Fault> {
+    let log = Log { turns, skipped: Vec::new() };
     let recorder = Recorder::default();
     let options = Options {
         corpora: Mode::Once,

@@ -114,6 +114,25 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
 }
 
 #[test]
+fn records_of_a_log_are_turns_by_the_mapping() {
+    let test = r#"[Test(
+        name: "a log",
+        models: {"llm": Replies(["At noon [1]."])},
+        records: ["{\"c\": 1, \"who\": \"human\", \"t\": \"The lamp?\"}", "{\"c\": 1, \"who\": \"system\"}"],
+        expect: [Expect(turn: 1, query: "The lamp?", hits: ["own"])],
+    )]"#;
+    let dir = directory(test);
+    let map = "JsonLines(path: \"turns.jsonl\", map: Jq(\"{conversation: .c, speaker: (.who | role), text: .t}\"))";
+    let mapped = PIPELINE.replace("JsonLines(path: \"turns.jsonl\")", map);
+    fs::write(dir.path().join("p.ron"), mapped).unwrap();
+    let ended = self::test(dir.path(), &["--filter", "a log"]).good();
+    assert!(ended.out.contains("1 test: 1 ok, 0 failed"), "{ended:?}");
+    fs::write(dir.path().join("p.ron"), PIPELINE).unwrap();
+    let ended = self::test(dir.path(), &["--filter", "a log"]);
+    assert!(ended.code == Some(1) && ended.err.contains("no source of the pipeline has `map`"), "{ended:?}");
+}
+
+#[test]
 fn mistakes_are_told_at_their_place() {
     let dir = directory("");
     for (line, place, message) in [

@@ -22,8 +22,13 @@ pub struct TestConfig {
     /// own documents.
     #[serde(default)]
     pub corpora: BTreeMap<String, Vec<Doc>>,
-    /// The conversation, in order.
+    /// The conversation, in order. Default: that of `records`.
+    #[serde(default)]
     pub turns: Vec<Said>,
+    /// Records of a log, as texts, of which the mapping of the pipeline's source makes the turns: that of the first node with
+    /// `map`. Default: none.
+    #[serde(default)]
+    pub records: Vec<String>,
     /// The collection of the turns, for retrievers with `corpus: FromTurn`. Default: none.
     #[serde(default)]
     pub collection: Option<String>,
@@ -137,7 +142,10 @@ impl TestConfig {
 
 impl ModelsFile for TestConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        if self.asked() == 0 {
+        if !self.records.is_empty() && !self.turns.is_empty() {
+            check.error("wrong-value", "records", "a test has `turns` or `records`, and not both");
+        }
+        if self.asked() == 0 && self.records.is_empty() {
             check.error("wrong-value", "turns", "no turn is the user's, so nothing is asked");
         }
         if self.expect.is_empty() {

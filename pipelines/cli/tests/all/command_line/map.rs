@@ -196,3 +196,66 @@ fn a_pipeline_is_written_for_a_log_of_any_form() {
         assert!(!dir.path().join("new.ron").exists());
     }
 }
+
+#[test]
+fn a_run_whose_records_all_fit_another_form_says_so_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::write(path.join("docs.jsonl"), "{\"_id\": \"a\", \"text\": \"The ferry leaves at ten.\"}\n").unwrap();
+    fs::write(path.join("log.jsonl"), PROXY).unwrap();
+    // One fails on each record, and one gives no message.
+    for (number, program) in ["error(\"no chat\")", "select(.chat) | {conversation: .chat}"].iter().enumerate() {
+        fs::write(path.join("p.ron"), mapping_pipeline(&format!(", map: Jq({program:?})"))).unwrap();
+        for _ in 0..2 {
+            let refused = run(path, &["run", "p.ron", "--once", "--state", &format!("state-{number}")]);
+            assert_eq!(refused.code, Some(1), "{program}: {}", refused.err);
+            for word in ["no turn was answered", "log.jsonl:1: ", "map: Preset(\"litellm-payload\")"] {
+                assert!(refused.err.contains(word), "{program}: {word}: {}", refused.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn documents_of_a_mapping_are_printed_and_read_by_a_corpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::write(path.join("kb.csv"), "slug,q,a\nferry,Ferry,<p>It leaves at <b>ten</b>.</p>\nnone,None,\n").unwrap();
+    fs::write(path.join("kb.jq"), "select(.a != \"\") | {id: .slug, title: .q, text: (.a | html_text)}").unwrap();
+    let done = run(path, &["map", "--documents", "--jq", "kb.jq", "kb.csv"]).good();
+    let row = "{\"title\":\"Ferry\",\"text\":\"It leaves at ten.\",\"_id\":\"ferry\"}\n";
+    let shown: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(shown, serde_json::from_str::<serde_json::Value>(row).unwrap());
+    assert!(done.err.contains("2 records: 1 document; left out: 1 record without a document"), "{}", done.err);
+    let pipeline = mapping_pipeline("")
+        .replace("JsonLines(path: \"docs.jsonl\")", "JsonLines(path: \"kb.jsonl\", map: JqFile(\"kb.jq\"))");
+    fs::write(path.join("p.ron"), pipeline).unwrap();
+    fs::write(path.join("kb.jsonl"), "{\"slug\": \"f\", \"q\": \"F\", \"a\": \"At ten.\"}\n").unwrap();
+    let tried = run(path, &["map", "--documents", "--node", "docs", "p.ron", "kb.jsonl"]).good();
+    assert!(tried.out.contains("\"_id\":\"f\""), "{}", tried.out);
+    let turn = "{\"conversation_id\": \"c\", \"turn\": 1, \"speaker\": \"user\", \"text\": \"ten\"}\n";
+    fs::write(path.join("log.jsonl"), turn).unwrap();
+    run(path, &["run", "p.ron", "--once"]).good();
+    assert!(fs::read_to_string(path.join("out.jsonl")).unwrap().contains("At ten."));
+    let wrong = run(path, &["map", "--documents", "--node", "turns", "p.ron", "kb.jsonl"]);
+    assert!(wrong.code == Some(1) && wrong.err.contains("no corpus `turns`"), "{}", wrong.err);
+}
+
+#[test]
+fn many_files_are_read_by_a_pipeline() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    fs::write(path.join("docs.jsonl"), "{\"_id\": \"a\", \"text\": \"The ferry leaves at ten.\"}\n").unwrap();
+    let chat = "[{\"role\": \"user\", \"content\": \"When?\"}]";
+    for day in ["05", "04"] {
+        fs::create_dir_all(path.join(format!("logs/2026-03-{day}"))).unwrap();
+        fs::write(path.join(format!("logs/2026-03-{day}/c{day}.json")), chat).unwrap();
+    }
+    let program = "{conversation: $source.name, speaker: .role, text: .content}";
+    let files = format!("Files(glob: \"logs/**/*.json*\", map: Jq({program:?}))");
+    fs::write(path.join("p.ron"), mapping_pipeline("").replace("JsonLines(path: \"log.jsonl\")", &files)).unwrap();
+    run(path, &["run", "p.ron", "--once", "--state", "state"]).good();
+    assert_eq!(queries(path), ["c04 1 When?", "c05 1 When?"]);
+    let again = run(path, &["run", "p.ron", "--once", "--state", "state"]).good();
+    assert!(again.err.contains("no new turns"), "{}", again.err);
+}

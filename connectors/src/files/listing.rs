@@ -1,0 +1,130 @@
+//! Lists the files that match a pattern, and those beside them.
+
+use std::collections::HashMap;
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use super::Identity;
+use crate::watch::identity_of;
+
+/// Maximum depth of folders.
+const DEEPEST: usize = 64;
+
+/// A pattern of paths.
+#[derive(Debug)]
+pub(super) struct Glob {
+    root: PathBuf,
+    matcher: GlobMatcher,
+    /// Number of folders below the root at most.
+    depth: usize,
+}
+
+/// A file that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub path: PathBuf,
+    pub identity: Identity,
+    /// Time of creation in nanoseconds, if it is known.
+    pub created: Option<u64>,
+    pub size: u64,
+    /// Time of the last change in nanoseconds.
+    pub modified: u64,
+    /// Whether it matches the pattern, and does not only lie beside such files.
+    pub matches: bool,
+}
+
+impl Found {
+    pub fn of(path: PathBuf, metadata: &Metadata, matches: bool) -> Self {
+        let nanoseconds = |time: io::Result<SystemTime>| {
+            let since = time.ok()?.duration_since(UNIX_EPOCH).ok()?;
+            u64::try_from(since.as_nanos()).ok()
+        };
+        let (created, modified) = (nanoseconds(metadata.created()), nanoseconds(metadata.modified()));
+        let identity = identity_of(metadata);
+        Self { path, identity, created, size: metadata.len(), modified: modified.unwrap_or_default(), matches }
+    }
+
+    /// What changes when the file does.
+    pub fn state(&self) -> (u64, u64) {
+        (self.size, self.modified)
+    }
+}
+
+impl Glob {
+    /// # Errors
+    ///
+    /// It is no pattern.
+    pub fn new(pattern: &Path) -> Result<Self, String> {
+        let is_pattern = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']);
+        let parts: Vec<Component<'_>> = pattern.components().collect();
+        let fixed = parts.iter().position(is_pattern).unwrap_or(parts.len().saturating_sub(1));
+        let root: PathBuf = parts[..fixed].iter().collect();
+        let rest: PathBuf = parts[fixed..].iter().collect();
+        let text = rest.to_string_lossy();
+        let glob = GlobBuilder::new(&text).literal_separator(true).build().map_err(|error| error.to_string())?;
+        let depth = if text.contains("**") { DEEPEST } else { parts.len() - fixed };
+        let root = if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
+        Ok(Self { root, matcher: glob.compile_matcher(), depth })
+    }
+
+    /// The folder in which all files are.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All files. Folders that cannot be read are given to `fault`.
+    pub fn list(&self, fault: &mut dyn FnMut(&Path, &io::Error)) -> Vec<Found> {
+        let mut found: HashMap<Identity, Found> = HashMap::new();
+        self.walk(&self.root, Path::new(""), 1, &mut found, fault);
+        found.into_values().collect()
+    }
+
+    fn walk(
+        &self,
+        folder: &Path,
+        below: &Path,
+        depth: usize,
+        found: &mut HashMap<Identity, Found>,
+        fault: &mut dyn FnMut(&Path, &io::Error),
+    ) {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => return fault(folder, &error),
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    fault(folder, &error);
+                    continue;
+                }
+            };
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let (path, below) = (entry.path(), below.join(&name));
+            // Links to files are followed, and those to folders, which may lead in circles, are not.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if depth < self.depth {
+                    self.walk(&path, &below, depth + 1, found, fault);
+                }
+                continue;
+            }
+            let Ok(metadata) = fs::metadata(&path) else { continue };
+            if !metadata.is_file() {
+                continue;
+            }
+            let file = Found::of(path, &metadata, self.matcher.is_match(&below));
+            // A file with several names is one file.
+            let known = found.entry(file.identity).or_insert_with(|| file.clone());
+            if file.matches && (!known.matches || file.path < known.path) {
+                *known = file;
+            }
+        }
+    }
+}

@@ -1,0 +1,639 @@
+//! Reads the files, and follows them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use turnflow_engine::connector::{ConnectorError, Stopped, TurnOutput};
+use turnflow_records::decode;
+
+use super::entry::{Entry, Form};
+use super::identify::{compared, is_beginning, logs_of, may_be};
+use super::listing::Found;
+use super::reader::{Open, Step};
+use super::{Files, Identity, KEPT, columns, order, shown};
+use crate::known_file::{Content, Digest};
+use crate::lines::Line;
+
+/// How often open files are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// A look for new files takes at most this share of the time.
+const SHARE: u32 = 10;
+/// How often files are looked at again because some were renamed meanwhile, if they are read once.
+const AGAIN: usize = 10;
+/// Maximum number of lost files that others may go on with.
+const LOST: usize = 10_000;
+
+pub(super) struct Run<'a> {
+    files: &'a Files,
+    output: &'a TurnOutput,
+    follows: bool,
+    entries: BTreeMap<u64, Entry>,
+    by_identity: HashMap<Identity, u64>,
+    /// Open files, those used last at the end.
+    open: Vec<(u64, Open)>,
+    next: u64,
+    /// The files that are not lost, by their paths.
+    by_path: HashMap<PathBuf, u64>,
+    /// A file was renamed while it was looked at.
+    has_missed: bool,
+    /// What a warning has told.
+    told: HashSet<PathBuf>,
+}
+
+/// Why a file is not read now.
+enum Fault {
+    Stopped(Stopped),
+    Io(io::Error),
+}
+
+impl From<Stopped> for Fault {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Now, in nanoseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl<'a> Run<'a> {
+    pub fn new(files: &'a Files, output: &'a TurnOutput, follows: bool) -> Self {
+        let stored = output.resume_partitions().iter();
+        let stored = stored.filter_map(|place| Some((place.partition.parse().ok()?, Entry::of(place)?)));
+        let entries: BTreeMap<u64, Entry> = stored.collect();
+        let by_identity = entries.iter().map(|(id, entry)| (entry.identity, *id)).collect();
+        let next = entries.last_key_value().map_or(1, |(last, _)| last + 1);
+        let (open, by_path, told) = (Vec::new(), HashMap::new(), HashSet::new());
+        Self { files, output, follows, entries, by_identity, open, next, by_path, has_missed: false, told }
+    }
+
+    /// Reads all files to their ends.
+    pub fn once(&mut self) -> Result<(), ConnectorError> {
+        for _ in 0..AGAIN {
+            self.has_missed = false;
+            self.pass()?;
+            if !self.has_missed {
+                break;
+            }
+        }
+        self.output.caught_up();
+        Ok(())
+    }
+
+    /// Reads the files as they come and grow.
+    pub fn follow(&mut self) -> Result<(), ConnectorError> {
+        let every = Duration::from_secs_f64(self.files.config.every_s);
+        loop {
+            let begun = Instant::now();
+            self.pass()?;
+            if !self.entries.values().any(|entry| entry.is_pending && !entry.is_lost && entry.form == Form::Whole) {
+                self.output.caught_up();
+            }
+            let next = Instant::now() + every.max(begun.elapsed() * SHARE);
+            while Instant::now() < next {
+                if self.output.stop().wait(LOOK.min(next.saturating_duration_since(Instant::now()))) {
+                    return Err(Stopped.into());
+                }
+                self.look()?;
+            }
+        }
+    }
+
+    /// Reads on in open files.
+    fn look(&mut self) -> Result<(), ConnectorError> {
+        let open: Vec<u64> = self.open.iter().map(|(id, _)| *id).collect();
+        for id in open {
+            let Some((_, open)) = self.open.iter().find(|(of, _)| *of == id) else { continue };
+            // What is not the same any more is for the next pass.
+            let Ok((size, true)) = open.stands() else { continue };
+            let Some(entry) = self.entries.get(&id) else { continue };
+            if entry.seen.is_some_and(|(seen, _)| size == seen) {
+                continue;
+            }
+            let state = open.file().metadata().map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
+            if let Ok(state) = state {
+                self.read(id, state, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&mut self) -> Vec<Found> {
+        let mut faults: Vec<(PathBuf, String)> = Vec::new();
+        let mut list =
+            |files: &Files| files.glob.list(&mut |path, error| faults.push((path.to_owned(), error.to_string())));
+        let mut found = list(self.files);
+        let here: HashSet<Identity> = found.iter().map(|file| file.identity).collect();
+        // While files are renamed, a listing may lack one.
+        let lacks = |entry: &Entry| !entry.is_lost && !here.contains(&entry.identity);
+        if self.entries.values().any(lacks) {
+            let again = list(self.files);
+            let here: HashSet<Identity> = again.iter().map(|file| file.identity).collect();
+            found.retain(|file| !here.contains(&file.identity) && file.path.exists());
+            found.extend(again);
+        }
+        for (path, reason) in faults {
+            if self.told.insert(path.clone()) {
+                tracing::warn!(folder = %path.display(), reason, "a folder of logs cannot be read; will retry");
+            }
+        }
+        found
+    }
+
+    /// Looks at all files once.
+    fn pass(&mut self) -> Result<(), ConnectorError> {
+        let found = self.list();
+        let by_identity: HashMap<Identity, &Found> = found.iter().map(|file| (file.identity, file)).collect();
+        // What is not where it was is read to its end, if it is open, because another file follows.
+        let ids: Vec<u64> = self.entries.iter().filter(|(_, entry)| !entry.is_lost).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            match by_identity.get(&entry.identity).filter(|found| entry.is_at(found)) {
+                Some(found) => {
+                    if entry.path != found.path {
+                        entry.path.clone_from(&found.path);
+                    }
+                    if entry.seen != Some(found.state()) {
+                        self.verify(id);
+                    }
+                }
+                None => self.gone(id)?,
+            }
+        }
+        let live = self.entries.iter().filter(|(_, entry)| !entry.is_lost);
+        self.by_path = live.map(|(id, entry)| (entry.path.clone(), *id)).collect();
+        let mut changed: Vec<&Found> = found.iter().filter(|file| self.is_to_be_read(file)).collect();
+        changed.sort_by_cached_key(|file| order::key(file));
+        // What goes on with a lost file is older than what is new.
+        let mut rest: Vec<(&Found, Option<Known>)> = Vec::new();
+        for file in changed {
+            let known = if self.live(file).is_none() { self.known_or_told(file) } else { None };
+            match known {
+                Some(Known::Lost(id)) => self.take(file, Known::Lost(id))?,
+                known => rest.push((file, known)),
+            }
+        }
+        for (file, known) in rest {
+            match self.live(file) {
+                Some(id) => {
+                    let copy = self.entries.get(&id).map_or(Ok(None), |entry| self.is_copy(entry));
+                    if let Some(of) = copy.unwrap_or_default() {
+                        self.take(file, Known::Copy(of))?;
+                        continue;
+                    }
+                    self.read(id, file.state(), !self.follows)?;
+                    // It was rewritten, and may be a new one.
+                    if self.entries.get(&id).is_some_and(|entry| entry.is_lost)
+                        && let Some(known) = self.known_or_told(file)
+                    {
+                        self.take(file, known)?;
+                    }
+                }
+                None => known.map_or(Ok(()), |known| self.take(file, known))?,
+            }
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// The file that is known by the inode of this one.
+    fn live(&self, file: &Found) -> Option<u64> {
+        let id = *self.by_identity.get(&file.identity)?;
+        self.entries.get(&id).filter(|entry| !entry.is_lost && entry.is_at(file)).map(|_| id)
+    }
+
+    /// Whether a file is new, or has changed.
+    fn is_to_be_read(&self, file: &Found) -> bool {
+        match self.live(file).and_then(|id| self.entries.get(&id)) {
+            Some(entry) => entry.seen != Some(file.state()) || entry.is_pending,
+            None => file.size > 0,
+        }
+    }
+
+    /// A file whose lines were read and that does not have them any more is lost: copies of it come before what it has now.
+    fn verify(&mut self, id: u64) {
+        let Some(entry) = self.entries.get(&id).filter(|entry| entry.form == Form::Lines).cloned() else { return };
+        match self.opened(id, &entry) {
+            Ok(Some(open)) => self.keep(id, open),
+            Ok(None) => {
+                tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
+                self.lost(id);
+            }
+            // Reading it says so.
+            Err(_) => {}
+        }
+    }
+
+    /// Keeps a file open. The one that was not used for longest is closed, if there are too many.
+    fn keep(&mut self, id: u64, open: Open) {
+        self.open.push((id, open));
+    }
+
+    /// A file is no more where it was. What is left of it is read, if it is open.
+    fn gone(&mut self, id: u64) -> Result<(), ConnectorError> {
+        let state = self.open.iter().find(|(of, _)| *of == id).and_then(|(_, open)| {
+            let is_same = open.stands().is_ok_and(|(_, stands)| stands);
+            let metadata = open.file().metadata().ok().filter(|_| is_same)?;
+            Some(Found::of(PathBuf::new(), &metadata, true).state())
+        });
+        if let Some(state) = state {
+            self.read(id, state, true)?;
+        }
+        self.lost(id);
+        Ok(())
+    }
+
+    fn lost(&mut self, id: u64) {
+        self.open.retain(|(of, _)| *of != id);
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.is_lost = true;
+        }
+    }
+
+    /// Drops those that were lost first, if they are too many.
+    fn forget(&mut self) {
+        let lost: Vec<u64> = self.entries.iter().filter(|(_, entry)| entry.is_lost).map(|(id, _)| *id).collect();
+        for id in lost.iter().take(lost.len().saturating_sub(LOST)) {
+            if let Some(entry) = self.entries.remove(id)
+                && self.by_identity.get(&entry.identity) == Some(id)
+            {
+                self.by_identity.remove(&entry.identity);
+            }
+        }
+    }
+
+    /// Which file one is that is not known by its inode; none if it cannot be read, which is told.
+    fn known_or_told(&mut self, file: &Found) -> Option<Known> {
+        if file.size == 0 {
+            return None;
+        }
+        match self.known(file) {
+            Ok(known) => Some(known),
+            Err(error) => {
+                self.tell(&file.path, &error);
+                None
+            }
+        }
+    }
+
+    /// Reads a file that is not known by its inode: it goes on with a lost one, or copies another one, or is new.
+    fn take(&mut self, file: &Found, known: Known) -> Result<(), ConnectorError> {
+        match known {
+            // Another file has gone on with it since.
+            Known::Lost(id) if self.entries.get(&id).is_none_or(|entry| !entry.is_lost) => Ok(()),
+            Known::Copy(of) => {
+                if let Err(error) = self.copied(file, of) {
+                    self.tell(&file.path, &error);
+                }
+                Ok(())
+            }
+            Known::Lost(id) => {
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    if entry.path != file.path {
+                        tracing::info!(file = %file.path.display(), was = %entry.path.display(), "going on in this file");
+                    }
+                    entry.moved(file);
+                }
+                self.by_identity.insert(file.identity, id);
+                self.by_path.insert(file.path.clone(), id);
+                self.read(id, file.state(), !self.follows)
+            }
+            Known::New if file.matches => {
+                let form = match self.files.options.form() {
+                    Some(form) => form.to_owned(),
+                    None => decode::form_of(&file.path).to_owned(),
+                };
+                let form = if form == "jsonl" { Form::Lines } else { Form::Whole };
+                let id = self.next;
+                self.next += 1;
+                self.entries.insert(id, Entry::new(file, form));
+                self.by_path.insert(file.path.clone(), id);
+                self.by_identity.insert(file.identity, id);
+                self.read(id, file.state(), !self.follows)
+            }
+            Known::New => Ok(()),
+        }
+    }
+
+    fn known(&mut self, file: &Found) -> io::Result<Known> {
+        // A document that is put in the place of another one goes on with that, if its records do.
+        let is_there = |entry: &Entry| entry.is_lost && entry.form == Form::Whole && entry.path == file.path;
+        if let Some((id, _)) = self.entries.iter().rev().find(|(_, entry)| is_there(entry)) {
+            return Ok(Known::Lost(*id));
+        }
+        // Of the lost ones that it may be, the one of which it has most.
+        let mut lost: Vec<(u64, u64, Digest)> = Vec::new();
+        for (id, entry) in self.entries.iter().filter(|(_, entry)| entry.is_lost && entry.length > 0) {
+            if may_be(entry, file) {
+                lost.push((*id, entry.length, entry.digest.clone()));
+            }
+        }
+        lost.sort_by_key(|(id, length, _)| (*length, *id));
+        if !lost.is_empty() {
+            let lengths: Vec<(u64, Digest)> =
+                lost.iter().map(|(_, length, digest)| (*length, digest.clone())).collect();
+            let equal = compared(File::open(&file.path)?, &lengths)?;
+            if let Some((id, ..)) =
+                lost.iter().zip(equal).filter(|(_, is_equal)| *is_equal).map(|(one, _)| one).next_back()
+            {
+                return Ok(Known::Lost(*id));
+            }
+        }
+        // A copy of one that is still there, as before it is truncated.
+        for path in logs_of(&file.path) {
+            let Some(id) = self.by_path.get(&path) else { continue };
+            if self.entries.get(id).is_some_and(|entry| !entry.is_lost)
+                && is_beginning(File::open(&file.path)?, File::open(&path)?)?
+            {
+                return Ok(Known::Copy(*id));
+            }
+        }
+        Ok(Known::New)
+    }
+
+    /// A copy of a file that is there has nothing new, once it is complete and that file is read so far.
+    fn copied(&mut self, file: &Found, of: u64) -> io::Result<()> {
+        if self.follows && !self.is_quiet(file.state()) {
+            return Ok(());
+        }
+        let (length, digest) = content(File::open(&file.path)?)?;
+        let Some(original) = self.entries.get(&of).filter(|original| length <= original.length) else { return Ok(()) };
+        let mut entry = Entry::new(file, original.form);
+        (entry.seen, entry.copy_of) = (Some(file.state()), Some(of));
+        if length == original.length {
+            (entry.line, entry.records) = (original.line, original.records.clone());
+        }
+        (entry.length, entry.digest) = (length, digest);
+        let id = self.live(file).unwrap_or(self.next);
+        self.next = self.next.max(id + 1);
+        self.output.begins(entry.place(id));
+        self.entries.insert(id, entry);
+        self.by_identity.insert(file.identity, id);
+        self.by_path.insert(file.path.clone(), id);
+        Ok(())
+    }
+
+    /// Whether a file that was a copy still is one.
+    fn is_copy(&self, entry: &Entry) -> io::Result<Option<u64>> {
+        let Some(of) = entry.copy_of else { return Ok(None) };
+        let Some(original) = self.entries.get(&of).filter(|original| !original.is_lost) else { return Ok(None) };
+        let is_copy = is_beginning(File::open(&entry.path)?, File::open(&original.path)?)?;
+        Ok(is_copy.then_some(of))
+    }
+
+    fn tell(&mut self, path: &Path, error: &io::Error) {
+        self.has_missed |= error.kind() == io::ErrorKind::NotFound;
+        if error.kind() != io::ErrorKind::NotFound && self.told.insert(path.to_owned()) {
+            tracing::warn!(file = %path.display(), %error, "a log cannot be read; will retry");
+        }
+    }
+
+    /// Reads on in a file that was in this state before. `is_end`: what it has now is all of it.
+    fn read(&mut self, id: u64, state: (u64, u64), is_end: bool) -> Result<(), ConnectorError> {
+        let Some(form) = self.entries.get(&id).map(|entry| entry.form) else { return Ok(()) };
+        let done = match form {
+            Form::Lines => self.lines(id, state, is_end),
+            Form::Whole => self.whole(id, state, is_end),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(Fault::Stopped(stopped)) => Err(stopped.into()),
+            Err(Fault::Io(error)) => {
+                self.open.retain(|(of, _)| *of != id);
+                let path = self.entries.get(&id).map(|entry| entry.path.clone()).unwrap_or_default();
+                if self.follows || error.kind() == io::ErrorKind::NotFound {
+                    self.tell(&path, &error);
+                    return Ok(());
+                }
+                Err(ConnectorError::Io { action: "read", path: shown(&path), source: error })
+            }
+        }
+    }
+
+    /// Whether a file in this state has not changed for a while. A time that is still to come says nothing.
+    fn is_quiet(&self, (_, modified): (u64, u64)) -> bool {
+        let now = now();
+        modified > now || now - modified >= (self.files.config.quiet_s * 1e9) as u64
+    }
+
+    /// The open file of an entry, taken from the list. `None` if the file does not have what was read.
+    fn opened(&mut self, id: u64, entry: &Entry) -> io::Result<Option<Open>> {
+        if let Some(at) = self.open.iter().position(|(of, _)| *of == id) {
+            let (_, open) = self.open.remove(at);
+            return Ok(open.stands()?.1.then_some(open));
+        }
+        if self.open.len() >= KEPT {
+            self.open.remove(0);
+        }
+        let file = File::open(&entry.path)?;
+        if !entry.is_at(&Found::of(PathBuf::new(), &file.metadata()?, true)) {
+            // It was renamed since it was found.
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Open::of(entry, file, self.files.config.max_line_bytes)
+    }
+
+    fn lines(&mut self, id: u64, state: (u64, u64), is_end: bool) -> Result<(), Fault> {
+        let Some(mut entry) = self.entries.get(&id).cloned() else { return Ok(()) };
+        let Some(mut open) = self.opened(id, &entry)? else {
+            tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
+            self.lost(id);
+            return Ok(());
+        };
+        let fault = loop {
+            match open.step() {
+                Ok(Step::Line) => self.hand_over(id, &mut entry, &mut open)?,
+                Ok(Step::End) => break None,
+                Ok(Step::Short) => break Some("the packed file ends too soon".to_owned()),
+                Err(error) if open.is_packed => break Some(format!("the packed file cannot be read: {error}")),
+                Err(error) => {
+                    self.entries.insert(id, entry);
+                    return Err(error.into());
+                }
+            }
+        };
+        let is_quiet = self.is_quiet(state);
+        let (mut keeps, mut is_pending) = (!open.is_packed, false);
+        if open.is_inside() {
+            let is_complete = matches!(open.line(), Line::Whole(line) if line.ends_with(b"}")
+                && decode::value(line, &mut Default::default()).is_ok());
+            if is_complete && (is_end || is_quiet) && fault.is_none() {
+                self.hand_over(id, &mut entry, &mut open)?;
+                keeps = false;
+            } else if is_end && fault.is_none() {
+                // It is read when it is complete.
+                let position = format!("{}:{}", shown(&entry.path), open.number());
+                let (Line::Whole(start) | Line::TooLong { start, .. }) = open.line();
+                self.output.dead_beginning(&position, "the file ends within this line", start);
+            }
+            is_pending = is_complete && !is_end && !is_quiet;
+        }
+        if let Some(reason) = fault {
+            is_pending = !is_end && !is_quiet;
+            if !is_pending {
+                let position = format!("{}:{}", shown(&entry.path), open.number());
+                self.output.dead_letter(&position, &reason, b"");
+            }
+        }
+        let is_new = (entry.seen, entry.is_pending) != (Some(state), is_pending);
+        (entry.seen, entry.is_pending) = (Some(state), is_pending);
+        if is_new && !is_pending && entry.length > 0 {
+            self.output.begins(entry.place(id));
+        }
+        self.entries.insert(id, entry);
+        if keeps {
+            self.keep(id, open);
+        }
+        Ok(())
+    }
+
+    /// Delivers the present line.
+    fn hand_over(&mut self, id: u64, entry: &mut Entry, open: &mut Open) -> Result<(), Stopped> {
+        (entry.length, entry.digest) = open.place();
+        entry.line = open.number();
+        entry.seen = None;
+        let position = format!("{}:{}", shown(&entry.path), entry.line);
+        match open.line() {
+            Line::Whole(line) => self.output.line(line, &position, Some(entry.place(id))),
+            Line::TooLong { start, bytes } => {
+                let limit = self.files.config.max_line_bytes;
+                let reason = format!("the line has {bytes} bytes, more than {limit}");
+                self.output.dead_beginning(&position, &reason, start);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a file as a whole. What comes after the records that were read is new; if these have changed, all is.
+    fn whole(&mut self, id: u64, state: (u64, u64), is_end: bool) -> Result<(), Fault> {
+        let Some(mut entry) = self.entries.get(&id).cloned() else { return Ok(()) };
+        let is_quiet = self.is_quiet(state);
+        if !is_end && !is_quiet {
+            entry.is_pending = true;
+            self.entries.insert(id, entry);
+            return Ok(());
+        }
+        let known = self.same(&entry)?;
+        let mut chain = Chain::default();
+        let mut stopped = None;
+        let (output, path) = (self.output, entry.path.clone());
+        let each = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
+            let (record, position) = match &found {
+                Ok(record) => (record.value.to_string(), record.source.to_string()),
+                Err((source, error)) => (error.to_string(), source.to_string()),
+            };
+            chain.add(record.as_bytes());
+            if chain.count <= known || stopped.is_some() {
+                return;
+            }
+            (entry.line, entry.records, entry.seen) = (chain.count, Some(chain.hashes()), None);
+            match found {
+                Ok(_) => stopped = output.line(record.as_bytes(), &position, Some(entry.place(id))).err(),
+                Err(_) => output.dead_letter(&position, &format!("not read: {record}"), b""),
+            }
+        };
+        let odd = decode::read(&path, &self.files.options, true, Some(&columns), each)?;
+        if let Some(stopped) = stopped {
+            return Err(stopped.into());
+        }
+        if odd.unread > 0 && self.told.insert(path.clone()) {
+            tracing::warn!(file = %path.display(), files = odd.unread, "files without text in an archive are not read");
+        }
+        let metadata = fs::metadata(&path)?;
+        let file = File::open(&path)?;
+        (entry.length, entry.digest) = content(file)?;
+        let now = Found::of(PathBuf::new(), &metadata, true).state();
+        (entry.seen, entry.is_pending) = (Some(state), now != state);
+        (entry.line, entry.records) = (chain.count, Some(chain.hashes()));
+        self.output.begins(entry.place(id));
+        self.entries.insert(id, entry);
+        Ok(())
+    }
+
+    /// How many of the records of a file were read before: all, all but the last, which has grown, or none.
+    fn same(&self, entry: &Entry) -> io::Result<u64> {
+        let Some((all, before)) = entry.records.as_ref().filter(|_| entry.line > 0) else { return Ok(0) };
+        let (mut chain, mut same) = (Chain::default(), 0);
+        let each = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
+            match found {
+                Ok(record) => chain.add(record.value.to_string().as_bytes()),
+                Err((_, error)) => chain.add(error.to_string().as_bytes()),
+            }
+            let is_same = chain.count == entry.line && chain.hash() == *all;
+            if is_same || chain.count + 1 == entry.line && chain.hash() == *before {
+                same = chain.count;
+            }
+        };
+        decode::read(&entry.path, &self.files.options, true, Some(&columns), each)?;
+        if same == 0 {
+            tracing::info!(file = %entry.path.display(), "the file was rewritten; its records are read again");
+        }
+        Ok(same)
+    }
+}
+
+/// Which file an unknown one is.
+enum Known {
+    /// It goes on with a lost one.
+    Lost(u64),
+    /// It is a copy of one that is still there.
+    Copy(u64),
+    New,
+}
+
+/// Hashes of records, one after another.
+#[derive(Default)]
+struct Chain {
+    count: u64,
+    last: [u8; 32],
+    before: [u8; 32],
+}
+
+impl Chain {
+    fn add(&mut self, record: &[u8]) {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.last).update(record);
+        (self.before, self.last) = (self.last, *hasher.finalize().as_bytes());
+        self.count += 1;
+    }
+
+    fn hash(&self) -> String {
+        blake3::Hash::from(self.last).to_hex().to_string()
+    }
+
+    /// The hashes of all, and of all but the last.
+    fn hashes(&self) -> (String, String) {
+        (self.hash(), blake3::Hash::from(self.before).to_hex().to_string())
+    }
+}
+
+/// The length and the digest of what is in a file, unpacked.
+fn content(file: File) -> io::Result<(u64, Digest)> {
+    use std::io::Read as _;
+    let (mut stream, _) = super::identify::unpacked(file)?;
+    let (mut content, mut length) = (Content::new(), 0);
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok((length, content.digest(length))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok((length, content.digest(length))),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(read) => {
+                content.read(&bytes[..read]);
+                length += read as u64;
+            }
+        }
+    }
+}
