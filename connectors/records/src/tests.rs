@@ -341,6 +341,7 @@ fn files_of_json_are_read_as_programs_write_them() {
         ("c.json", lines.as_bytes().to_vec()),
         ("c.json", spread.as_bytes().to_vec()),
         ("c", spread.as_bytes().to_vec()),
+        ("c.jsonl", spread.as_bytes().to_vec()),
         ("c.json", pages.as_bytes().to_vec()),
         ("c.json", sequence.as_bytes().to_vec()),
         ("c.jsonl", utf_16(lines)),
@@ -354,6 +355,18 @@ fn files_of_json_are_read_as_programs_write_them() {
     }
     let found = of_file("{conversation: 1, speaker: (.s? | role), text: .t?}", "c.js", script.as_bytes());
     assert_eq!(found, ["1 user A?", "1 agent B."]);
+}
+
+#[test]
+fn a_broken_line_costs_itself_and_not_the_file() {
+    let place = tempfile::tempdir().unwrap();
+    for name in ["c.jsonl", "c.log", "c"] {
+        let path = place.path().join(name);
+        std::fs::write(&path, "{\"t\": \"half\n{\"t\": \"A?\"}\n{\"t\": \"B?\"}\n").unwrap();
+        let mapping = Mapping::of("{conversation: 1, speaker: \"user\", text: .t}").unwrap();
+        let mapped = map_files(&mapping, &[path], None).unwrap();
+        assert_eq!((mapped.turns.len(), mapped.refused.len()), (2, 1), "{name}");
+    }
 }
 
 #[test]

@@ -66,6 +66,13 @@ pub(super) fn unpacked(file: impl Read + 'static) -> io::Result<(Box<dyn Read>, 
     }
 }
 
+/// Whether what is in a file begins as texts in UTF-16 do.
+pub(super) fn is_utf_16(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    unpacked(File::open(path)?)?.0.take(2).read_to_end(&mut start)?;
+    Ok(matches!(start[..], [0xff, 0xfe] | [0xfe, 0xff]))
+}
+
 /// The content of a file at growing lengths: for each of these, whether its digest is what the file has up to there, and
 /// whether the file goes on behind it. Ends at the first length that the file does not have.
 pub(super) fn compared(file: File, lengths: &[(u64, Digest)]) -> io::Result<Vec<bool>> {

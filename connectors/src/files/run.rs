@@ -10,7 +10,7 @@ use turnflow_engine::connector::{ConnectorError, Stopped, TurnOutput};
 use turnflow_records::decode;
 
 use super::entry::{Entry, Form};
-use super::identify::{compared, is_beginning, logs_of, may_be};
+use super::identify::{compared, is_beginning, is_utf_16, logs_of, may_be};
 use super::listing::Found;
 use super::reader::{Open, Step};
 use super::{Files, Identity, KEPT, columns, order, shown};
@@ -314,7 +314,9 @@ impl<'a> Run<'a> {
                     Some(form) => form.to_owned(),
                     None => decode::form_of(&file.path).to_owned(),
                 };
-                let form = if form == "jsonl" { Form::Lines } else { Form::Whole };
+                // Lines of UTF-16 are not read one by one.
+                let is_lines = form == "jsonl" && !is_utf_16(&file.path).unwrap_or(false);
+                let form = if is_lines { Form::Lines } else { Form::Whole };
                 let id = self.next;
                 self.next += 1;
                 self.entries.insert(id, Entry::new(file, form));
@@ -328,7 +330,9 @@ impl<'a> Run<'a> {
 
     fn known(&mut self, file: &Found) -> io::Result<Known> {
         // A document that is put in the place of another one goes on with that, if its records do.
-        let is_there = |entry: &Entry| entry.is_lost && entry.form == Form::Whole && entry.path == file.path;
+        let plain = decode::plain(&file.path);
+        let is_there =
+            |entry: &Entry| entry.is_lost && entry.form == Form::Whole && decode::plain(&entry.path) == plain;
         if let Some((id, _)) = self.entries.iter().rev().find(|(_, entry)| is_there(entry)) {
             return Ok(Known::Lost(*id));
         }

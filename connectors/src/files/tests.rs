@@ -191,11 +191,26 @@ fn a_file_may_be_a_conversation_in_any_form() {
     logs.moves(".new", "a.json");
     assert_eq!(logs.sorted(), ["a3"]);
     logs.pack("a.json", "a.json.gz");
+    assert_eq!(logs.sorted(), [""; 0]);
+    fs::remove_file(logs.path("a.json.gz")).unwrap();
+    fs::write(logs.path("a.json"), json(&["a1", "a2", "a3", "a4"])).unwrap();
+    assert_eq!(logs.sorted(), ["a4"]);
     logs.moves("b.csv", "b-old.csv");
     assert_eq!(logs.sorted(), [""; 0]);
     fs::write(logs.path("broken.json"), "{\"role\"").unwrap();
     assert_eq!(logs.sorted(), [""; 0]);
     assert!(logs.dead.len() == 1 && logs.dead[0].contains("broken.json:1"), "{:?}", logs.dead);
+}
+
+#[test]
+fn lines_in_utf_16_are_read() {
+    let mut logs = Logs::new("glob: \"*.jsonl\"");
+    let bytes: Vec<u8> = lines(&["a", "b"]).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(logs.path("a.jsonl"), [&[0xff, 0xfe], &bytes[..]].concat()).unwrap();
+    assert_eq!(logs.read(), ["a", "b"]);
+    let bytes: Vec<u8> = lines(&["a", "b", "c"]).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(logs.path("a.jsonl"), [&[0xff, 0xfe], &bytes[..]].concat()).unwrap();
+    assert_eq!(logs.read(), ["c"]);
 }
 
 #[test]

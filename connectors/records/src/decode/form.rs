@@ -9,7 +9,7 @@ pub(super) fn form(path: &Path, head: &[u8], is_whole: bool) -> &'static str {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     let named = named(path);
     match named {
-        Some("json") | None => {}
+        Some("json" | "jsonl") | None => {}
         Some(form) => return form,
     }
     for (start, form) in [
@@ -36,10 +36,17 @@ pub(super) fn form(path: &Path, head: &[u8], is_whole: bool) -> &'static str {
     let is_record = json(first, &mut Odd::default()).is_ok();
     match named {
         Some(_) if is_record && first.starts_with(b"{") && rest.trim_ascii_start().starts_with(b"{") => "jsonl",
-        Some(form) => form,
-        None if is_record || !first.starts_with(b"{") && !first.starts_with(b"[") => "jsonl",
-        None => "json",
+        Some("json") => "json",
+        // The first line of a document on many lines; another one is only broken.
+        _ if !is_record && first.ends_with(b"\n") && goes_on(first) => "json",
+        _ => "jsonl",
     }
+}
+
+/// Whether a line begins a document that goes on in the next one.
+fn goes_on(first: &[u8]) -> bool {
+    let first = first.trim_ascii();
+    matches!(first, [b'{' | b'[', ..]) && matches!(first, [.., b'{' | b'[' | b','])
 }
 
 /// The form that the name of a file tells. Endings of packed and rotated files do not count.
