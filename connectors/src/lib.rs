@@ -115,8 +115,6 @@ pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[
     #[cfg(feature = "git")]
     git::KIND,
     jsonl_corpus::KIND,
-    #[cfg(feature = "sqlite")]
-    sqlite::corpus::KIND,
     #[cfg(feature = "kafka")]
     kafka::corpus::KIND,
     #[cfg(feature = "nats")]
@@ -125,14 +123,16 @@ pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[
     parquet::corpus::KIND,
     #[cfg(feature = "postgres")]
     postgres::corpus::KIND,
+    #[cfg(feature = "sqlite")]
+    sqlite::corpus::KIND,
     #[cfg(feature = "web")]
     web::KIND,
 ];
 
 /// Every turn source.
 pub static TURN_SOURCES: &[TurnSourceKind] = &[
-    jsonl_turns::KIND,
     files::KIND,
+    jsonl_turns::KIND,
     #[cfg(feature = "kafka")]
     kafka::source::KIND,
     #[cfg(feature = "nats")]

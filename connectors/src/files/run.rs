@@ -333,7 +333,9 @@ impl<'a> Run<'a> {
         let plain = decode::plain(&file.path);
         let is_there =
             |entry: &Entry| entry.is_lost && entry.form == Form::Whole && decode::plain(&entry.path) == plain;
-        if let Some((id, _)) = self.entries.iter().rev().find(|(_, entry)| is_there(entry)) {
+        let there = self.entries.iter().filter(|(_, entry)| is_there(entry));
+        // A copy of it may have been there, too, of which less is known.
+        if let Some((id, _)) = there.max_by_key(|(_, entry)| entry.line) {
             return Ok(Known::Lost(*id));
         }
         // Of the lost ones that it may be, the one of which it has most.
