@@ -192,6 +192,7 @@ impl<'a> Run<'a> {
                         self.take(file, Known::Copy(of))?;
                         continue;
                     }
+                    self.diverged(id);
                     self.read(id, file.state(), !self.follows)?;
                     // It was rewritten, and may be a new one.
                     if self.entries.get(&id).is_some_and(|entry| entry.is_lost)
@@ -398,6 +399,17 @@ impl<'a> Run<'a> {
         Ok(is_copy.then_some(of))
     }
 
+    /// What goes on in another way than the file of which it was a copy is a file of its own.
+    fn diverged(&mut self, id: u64) {
+        let of = self.entries.get(&id).and_then(|entry| entry.copy_of);
+        let is_there = of.and_then(|of| self.entries.get(&of)).is_some_and(|original| !original.is_lost);
+        if let Some(entry) = self.entries.get_mut(&id).filter(|_| is_there) {
+            (entry.copy_of, entry.length, entry.line, entry.records) = (None, 0, 0, None);
+            entry.digest = Digest::default();
+            self.open.retain(|(of, _)| *of != id);
+        }
+    }
+
     fn tell(&mut self, path: &Path, error: &io::Error) {
         self.has_missed |= error.kind() == io::ErrorKind::NotFound;
         if error.kind() != io::ErrorKind::NotFound && self.told.insert(path.to_owned()) {
@@ -531,6 +543,16 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let known = self.same(&entry)?;
+        // A program that writes it anew empties it first.
+        let is_changed = |path: &Path| {
+            let now = fs::metadata(path).map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
+            now.is_ok_and(|now| now != state)
+        };
+        if self.follows && is_changed(&entry.path) {
+            entry.is_pending = true;
+            self.entries.insert(id, entry);
+            return Ok(());
+        }
         let mut chain = Chain::default();
         let mut stopped = None;
         let (output, path) = (self.output, entry.path.clone());
@@ -552,6 +574,12 @@ impl<'a> Run<'a> {
         let odd = decode::read(&path, &self.files.options, true, Some(&columns), each)?;
         if let Some(stopped) = stopped {
             return Err(stopped.into());
+        }
+        if chain.count < known {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.is_pending = true;
+            }
+            return Ok(());
         }
         if odd.unread > 0 && self.told.insert(path.clone()) {
             tracing::warn!(file = %path.display(), files = odd.unread, "files without text in an archive are not read");

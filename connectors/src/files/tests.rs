@@ -128,6 +128,16 @@ fn files_that_begin_alike_are_others() {
     logs.append("c.jsonl", &["c"]);
     logs.append("d.jsonl", &["hello", "d"]);
     assert_eq!(logs.sorted(), ["a", "c", "d", "hello"]);
+    // Also if their names look like those of rotated logs, once they differ.
+    for name in ["e1.jsonl", "e13.jsonl"] {
+        logs.append(name, &["good day"]);
+    }
+    assert_eq!(logs.sorted(), ["good day", "good day"]);
+    logs.append("f.jsonl", &["good day", "f"]);
+    logs.append("f-2.jsonl", &["good day"]);
+    assert_eq!(logs.sorted(), ["f", "good day"]);
+    logs.append("f-2.jsonl", &["f2"]);
+    assert_eq!(logs.sorted(), ["f2", "good day"]);
 }
 
 #[test]

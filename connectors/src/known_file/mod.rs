@@ -284,9 +284,10 @@ pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     one == other || real(one) == real(other)
 }
 
-/// Whether a file's name is made of that of a log, as rotation makes names.
+/// Whether a file's name is clearly made of that of a log, as rotation makes names.
 pub(crate) fn is_rotation(name: &Path, log: &Path) -> bool {
-    rotated::made_from(name.as_os_str().as_encoded_bytes(), log.as_os_str().as_encoded_bytes()).is_some()
+    let made = rotated::made_from(name.as_os_str().as_encoded_bytes(), log.as_os_str().as_encoded_bytes());
+    made.is_some_and(|made| made != Rotation::Unclear)
 }
 
 /// The file that a symbolic link at this path names.
