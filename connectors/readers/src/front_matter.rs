@@ -170,7 +170,10 @@ fn is_text(value: &str) -> bool {
 
 /// The parts of a front matter that begin with the name of a field, and what is indented below.
 fn entries(front: &str) -> impl Iterator<Item = &str> {
-    let is_further = |line: &str| line.starts_with([' ', '\t', '-', ':', '#', ']', '}']) || line.trim().is_empty();
+    let is_further = |rest: &str| {
+        let line = rest.split('\n').next().unwrap_or_default();
+        line.starts_with([' ', '\t', '-', ':', '#', ']', '}']) || line.trim().is_empty()
+    };
     let starts = front.match_indices('\n').map(|(at, _)| at + 1).filter(move |at| !is_further(&front[*at..]));
     let mut starts: Vec<usize> = std::iter::once(0).chain(starts).filter(|at| *at < front.len()).collect();
     starts.push(front.len());

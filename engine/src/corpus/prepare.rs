@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use differential_dataflow::VecCollection;
+use differential_dataflow::{Hashable, VecCollection};
 use parking_lot::{Mutex, RwLock};
 use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::Capability;
@@ -351,6 +351,12 @@ impl Preparing {
         // A server may refuse our question only, and take texts.
         let refuses_questions = self.is_of_the_server(preparation, error).await;
         let (mut works, mut refused) = (!refuses_questions, Vec::new());
+        let mut part = part.to_vec();
+        if refuses_questions {
+            // Each time, others are the first ones.
+            let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+            part.sort_by_cached_key(|content| (seed, content.hash()).hashed());
+        }
         for (at, content) in part.iter().enumerate() {
             let alone = std::slice::from_ref(content);
             if at > 0 && self.silence.is_some_and(|silence| begun.elapsed() >= silence) {

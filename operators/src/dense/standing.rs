@@ -50,8 +50,9 @@ impl Query {
     fn may_have(&self, vector: &[f32], length: f32) -> bool {
         let product: f32 = self.values.iter().zip(vector).map(|(code, value)| f32::from(*code) * value).sum();
         let product = product * self.step;
-        // A number that is none is in no list, and nothing is known of it.
-        !(product + (self.rest + ROUNDING) * length + ROUNDING < self.floor)
+        let most = product + (self.rest + ROUNDING) * length + ROUNDING;
+        // Nothing is known of a number that is none.
+        most.is_nan() || most >= self.floor
     }
 }
 

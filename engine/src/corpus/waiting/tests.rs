@@ -236,3 +236,36 @@ async fn a_content_that_the_server_hangs_at_is_tried_behind_the_others() {
     preparing.try_again(&model, vec![contents[4].clone(), new], 9).await;
     assert_eq!(hangs.asked.lock()[before..], [1, 1], "the new one first, and not with the bad one");
 }
+
+/// A preparation whose server refuses our question and long texts, and takes short ones.
+#[derive(Default)]
+struct Choosy {
+    taken: Mutex<HashSet<String>>,
+}
+
+impl Prepare for Choosy {
+    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+        let refuses = contents.iter().any(|content| content.chunk.text.starts_with("long"));
+        if !refuses {
+            self.taken.lock().extend(contents.iter().map(|content| content.chunk.text.to_string()));
+        }
+        async move { if refuses { Err(refusal()) } else { Ok(Prepared { embedded: contents.len() }) } }.boxed()
+    }
+
+    fn probe(&self) -> BoxFuture<'static, Result<(), IndexError>> {
+        async { Err(refusal()) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_question_and_takes_texts_keeps_back_none_of_them() {
+    let (preparing, _) = preparing();
+    let choosy = Arc::new(Choosy::default());
+    let model: Arc<dyn Prepare> = choosy.clone();
+    let text = |n: usize| format!("{} {n}", if n < 3 { "long" } else { "short" });
+    let all: Vec<Content> = (0..12).map(|n| content(&n.to_string(), &text(n))).collect();
+    // Those that are tried first are other ones each time.
+    while choosy.taken.lock().len() < 9 {
+        preparing.give_up(&model, &all, None, &refusal(), Instant::now()).await;
+    }
+}

@@ -58,7 +58,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// The copy of a corpus.
 pub(super) enum Live {
     /// A file of rows; `rows` is the original's content.
-    Rows { file: PathBuf, staged: PathBuf, rows: String, config: JsonLinesConfig },
+    Rows { file: PathBuf, staged: PathBuf, rows: String, config: Box<JsonLinesConfig> },
     /// A directory of files.
     Files { root: PathBuf, name: &'static str },
 }
@@ -68,7 +68,7 @@ impl Live {
     pub(super) fn new(source: &Tree, sources: &Sources, scratch: &Scratch) -> anyhow::Result<Self> {
         match source.name().map(|name| name.text.as_str()) {
             Some("JsonLines") => {
-                let config: JsonLinesConfig = from_tree(source, sources)?;
+                let config: Box<JsonLinesConfig> = Box::new(from_tree(source, sources)?);
                 let mut rows = fs::read_to_string(&config.path)?;
                 if !rows.is_empty() && !rows.ends_with('\n') {
                     rows.push('\n');
