@@ -59,7 +59,9 @@ fn has_fields(front: &str) -> bool {
         was_blank = entry.ends_with("\n\n") || entry.ends_with("\n\r\n");
     }
     let is_mapping = || parsed(front, DuplicateKeyPolicy::FirstWins).is_some_and(|fields| !fields.is_empty());
-    fields > others || front.len() <= MOST_YAML && is_mapping()
+    // A sentence with a colon is a mapping in YAML, too.
+    let may_be = fields > 0 || front.trim_start().starts_with('{');
+    fields > others || may_be && front.len() <= MOST_YAML && is_mapping()
 }
 
 /// Whether all lines are comments, or empty.

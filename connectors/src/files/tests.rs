@@ -134,8 +134,9 @@ fn files_that_begin_alike_are_others() {
     }
     assert_eq!(logs.sorted(), ["good day", "good day"]);
     logs.append("f.jsonl", &["good day", "f"]);
-    logs.append("f-20261128.jsonl", &["good day"]);
     assert_eq!(logs.sorted(), ["f", "good day"]);
+    logs.append("f-20261128.jsonl", &["good day"]);
+    assert!(logs.sorted().is_empty(), "it is a copy so far");
     logs.append("f-20261128.jsonl", &["f2"]);
     assert_eq!(logs.sorted(), ["f2", "good day"]);
 }
