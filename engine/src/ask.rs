@@ -49,6 +49,9 @@ pub struct AskRequest {
     /// Whether the events include the texts that models generate, piece by piece. What was sent cannot be taken back, so a
     /// caller who reads only the whole answer gets a better one without: a draft that a model replaces is left out.
     pub stream: bool,
+    /// Whether the caller follows the answer: after `Answer`, the stream goes on with a `Revised` whenever the documents
+    /// change so that the answer is another one, until it is dropped.
+    pub follow: bool,
     /// Nodes to skip for this turn, and other weights.
     pub adjust: Adjustments,
     /// A condition on the metadata of passages. The turn finds only passages that meet it, in addition to the filters of
@@ -70,6 +73,7 @@ impl AskRequest {
             source: None,
             trace: false,
             stream: true,
+            follow: false,
             adjust: Adjustments::default(),
             filter: None,
         }
@@ -77,7 +81,7 @@ impl AskRequest {
 }
 
 /// An event of a turn. The order is: at most one `Started`, any number of `Node` and `Delta`, and
-/// finally one `Answer` or `Failed`.
+/// finally one `Answer` or `Failed`. If the caller follows the answer, any number of `Revised` come after `Answer`.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The turn has a slot and reads this epoch.
@@ -107,6 +111,11 @@ pub enum Event {
     /// The turn is complete. If a node failed, the record has the status `failed`.
     Answer {
         /// The record, as a sink would get it.
+        record: Box<AnswerRecord>,
+    },
+    /// The documents have changed, and the answer is another one now.
+    Revised {
+        /// The new record; its `revision` is greater than that of the last one.
         record: Box<AnswerRecord>,
     },
     /// The turn was not started.
@@ -174,7 +183,7 @@ impl AnswerStream {
             match event {
                 Event::Answer { record } => return Ok(*record),
                 Event::Failed { reason } => return Err(reason.to_string()),
-                Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } => {}
+                Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } | Event::Revised { .. } => {}
             }
         }
         Err(AskError::Ended.to_string())
@@ -196,15 +205,32 @@ impl Drop for AnswerStream {
 }
 
 /// The engine's end of an [`AnswerStream`].
+#[derive(Clone)]
 pub(crate) struct Caller {
     events: mpsc::UnboundedSender<Event>,
     cancel: CancellationToken,
     trace: bool,
     stream: bool,
+    follow: bool,
     adjust: Adjustments,
 }
 
 impl Caller {
+    /// Whether the caller follows the answer.
+    pub fn follows(&self) -> bool {
+        self.follow
+    }
+
+    /// Whether the caller gets the value of every node.
+    pub fn traces(&self) -> bool {
+        self.trace
+    }
+
+    /// The caller after the first answer: only whole answers are sent.
+    pub fn follower(&self) -> Self {
+        Self { trace: false, stream: false, ..self.clone() }
+    }
+
     /// Sends an event. The caller may have dropped the stream.
     pub fn tell(&self, event: Event) {
         let _ = self.events.send(event);
@@ -289,8 +315,8 @@ impl AskQueue {
         let (sender, events) = mpsc::unbounded_channel();
         let cancel = CancellationToken::new();
         let (cancelled, adjust) = (cancel.clone(), request.adjust.clone());
-        let (trace, stream) = (request.trace, request.stream);
-        let caller = Caller { events: sender, cancel: cancelled, trace, stream, adjust };
+        let (trace, stream, follow) = (request.trace, request.stream, request.follow);
+        let caller = Caller { events: sender, cancel: cancelled, trace, stream, follow, adjust };
         let stream = AnswerStream { events, cancel };
         let mut state = self.state.lock();
         if state.closed {

@@ -8,6 +8,7 @@ mod without;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -210,7 +211,7 @@ pub enum AnswerMode {
     /// retracted and it is answered again.
     Live {
         /// Maximum number of standing turns, over all workers; the oldest are dropped first.
-        /// Default: 1000.
+        /// Default: 100000.
         #[serde(default = "default_standing")]
         standing: usize,
         /// Seconds that a turn stands. Default: 86400 (one day).
@@ -219,8 +220,26 @@ pub enum AnswerMode {
     },
 }
 
+/// Whether answers are kept for turns that ask the same.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum AnswerCacheSettings {
+    /// A turn whose question, history, principal, filters and further fields equal those of an earlier one gets its answer
+    /// at once, as long as no change of the documents has reached what that answer depends on.
+    Answers {
+        /// Maximum number of answers; those that were not used for longest are dropped first. An answer with ten
+        /// passages takes some 10 kB of memory. Default: 10000.
+        #[serde(default = "default_entries")]
+        entries: NonZeroUsize,
+    },
+}
+
+fn default_entries() -> NonZeroUsize {
+    NonZeroUsize::MIN.saturating_add(9_999)
+}
+
 fn default_standing() -> usize {
-    1000
+    100_000
 }
 fn default_ttl_s() -> u64 {
     86_400
@@ -248,6 +267,8 @@ pub struct Plan {
     pub failed_turns: FailedTurns,
     /// Answer mode of sinks that set none.
     pub mode: AnswerMode,
+    /// Whether answers are kept for turns that ask the same. Default: no.
+    pub cache: Option<AnswerCacheSettings>,
     /// The dead-letter file. Default: `dead-letters.jsonl` in the state directory.
     pub dead_letters: Option<FilePath>,
     /// Text files that are part of the plan, such as prompts.

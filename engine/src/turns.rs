@@ -10,6 +10,7 @@
 //! Every port carries exactly one value per turn, so operators join their inputs by count: a slow
 //! turn delays only its own conversation.
 
+mod answers;
 mod asked;
 mod backlog;
 mod conversations;
@@ -25,6 +26,7 @@ mod source;
 mod standing;
 mod watched;
 
+pub use answers::{AnswerCache, CachedAnswers};
 pub use backlog::TurnBacklog;
 pub use generation::{Generation, Running, RunningNode};
 pub use reach::Reach;
@@ -33,7 +35,7 @@ pub use slots::{Slots, Waiter};
 pub use standing::StandingCount;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -46,6 +48,7 @@ use serde_json::{Map, Value as Json};
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::Activator;
 
+use self::answers::{AnswerKey, FinalValues};
 use self::generation::Earlier;
 use self::ingress::Ingress;
 use self::standing::Standing;
@@ -59,7 +62,7 @@ use crate::durable::{Durable, OffsetTracker};
 use crate::plan::{AnswerMode, Conversations};
 use crate::principal::{Principals, Renewed, renewed};
 use crate::publish::{Epochs, SnapshotGuard};
-use crate::record::{Item, TurnRecord, Utterance, Value};
+use crate::record::{Item, Turn, TurnRecord, Utterance, Value};
 use crate::wake::WakeSlot;
 
 /// Called with every value of a node, on the worker that computed it; must be quick.
@@ -133,6 +136,8 @@ pub struct TurnsShared {
     pub answered_again: AtomicU64,
     /// The standing turns of each worker.
     pub standing: Mutex<BTreeMap<usize, StandingCount>>,
+    /// Answers that hold until a change reaches them.
+    pub answers: AnswerCache,
     /// Runs operator calls off the workers.
     pub handle: tokio::runtime::Handle,
     /// Called with every value.
@@ -234,11 +239,6 @@ impl TurnsShared {
         self.sources.lock().iter().for_each(|source| source.wake.wake());
     }
 
-    /// Whether the turns that a generation has answered stand.
-    fn is_live(&self, plan: u64) -> bool {
-        self.generations.read().get(&plan).is_some_and(|generation| generation.mode != AnswerMode::Once)
-    }
-
     /// The current generation.
     pub fn generation(&self) -> Option<Arc<Generation>> {
         self.generations.read().last_key_value().map(|(_, generation)| generation.clone())
@@ -262,20 +262,35 @@ struct TurnContext {
     has_place: AtomicBool,
     /// Number of leaves that it has reached.
     reached: AtomicUsize,
-    /// What its values depend on, if it stands when it is answered.
+    /// What its values depend on, if it stands when it is answered, or its answer goes into the cache.
     reads: Option<Mutex<Reads>>,
-}
-
-impl TurnContext {
-    /// For a turn that has just received its slot.
-    fn new(snapshot: SnapshotGuard, caller: Option<Caller>, shared: &TurnsShared) -> Arc<Self> {
-        let stands = caller.is_none() && shared.is_live(snapshot.plan);
-        let reads = stands.then(Mutex::default);
-        Arc::new(Self { snapshot, caller, has_place: AtomicBool::new(true), reached: AtomicUsize::new(0), reads })
-    }
+    /// What decides its answer, if the pipeline has a cache.
+    key: Option<AnswerKey>,
+    /// Its answer, which was in the cache: no operator is called.
+    cached: Option<Arc<FinalValues>>,
 }
 
 impl Flow {
+    /// The begin of a turn that has just received its slot.
+    fn begin(mut turn: Turn, snapshot: SnapshotGuard, caller: Option<Caller>, shared: &TurnsShared) -> Self {
+        let generation = shared.generations.read().get(&snapshot.plan).cloned();
+        let is_adjusted = caller.as_ref().is_some_and(|caller| !caller.adjust().is_empty());
+        let caches = generation.as_ref().is_some_and(|generation| generation.cache.is_some()) && !is_adjusted;
+        let key = caches.then(|| AnswerCache::key(snapshot.plan, &turn));
+        // Who wants to see every step gets every step.
+        let looks = !caller.as_ref().is_some_and(Caller::traces);
+        let cached = key.filter(|_| looks).and_then(|key| shared.answers.find(&key, snapshot.epoch));
+        turn.computed_at = cached.as_ref().map(|cached| cached.epoch);
+        let stands = match &caller {
+            Some(caller) => caller.follows(),
+            None => generation.is_some_and(|generation| generation.mode != AnswerMode::Once),
+        };
+        let reads = (stands || key.is_some()).then(Mutex::default);
+        let (has_place, reached) = (AtomicBool::new(true), AtomicUsize::new(0));
+        let context = Arc::new(TurnContext { snapshot, caller, has_place, reached, reads, key, cached });
+        Self { item: Item { turn: Arc::new(turn), value: Value::Turn, warnings: Arc::default() }, context }
+    }
+
     /// The next value of the same turn.
     fn then(&self, value: Value, warnings: Arc<[String]>) -> Self {
         Self { item: Item { turn: self.item.turn.clone(), value, warnings }, context: self.context.clone() }
@@ -413,6 +428,7 @@ pub fn build_generation(
         *ends.entry(nodes[source].id.clone()).or_default() += 1;
     }
     let ends = Rc::new(ends);
+    let finals = if generation.cache.is_some() { generation.finals() } else { BTreeSet::new() };
     let mut streams: Vec<StreamVec<'_, u64, Flow>> = Vec::new();
     for (at, node) in nodes.iter().enumerate() {
         let inputs: Vec<_> = node.inputs.iter().map(|&input| streams[input].clone()).collect();
@@ -423,7 +439,8 @@ pub fn build_generation(
                 stream
             }
             Running::Operator(operator) => {
-                node::build(scope, (at, node), operator.clone(), inputs, generation.retries, shared.clone())
+                let is_final = finals.contains(&at);
+                node::build(scope, (at, node, is_final), operator.clone(), inputs, generation.retries, shared.clone())
             }
             Running::Sink(sink) => {
                 let (sink, ends) = (sink.clone(), ends.clone());

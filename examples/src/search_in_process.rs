@@ -47,7 +47,7 @@ fn main() -> anyhow::Result<()> {
             }
             Event::Failed { reason } => bail!(reason),
             // Text that a model generates, and with `trace` the value of each node.
-            Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } => {}
+            Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } | Event::Revised { .. } => {}
         }
     }
     engine.join()?;

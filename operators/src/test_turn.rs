@@ -24,6 +24,7 @@ pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
         sequence: 0,
         source: "turns".into(),
         standing: None,
+        computed_at: None,
         key: "k".into(),
     }
 }

@@ -2,6 +2,7 @@
 //! change cannot reach are not answered again.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -50,6 +51,12 @@ pub trait StandingQueries {
     fn put(&mut self, turn: u32, watch: Watch) -> bool;
     /// Removes a turn.
     fn remove(&mut self, turn: u32);
-    /// The turns whose values these changes of the corpus may reach; `corpus` has all of them. `None`: any.
-    fn reached(&mut self, changes: &[Arc<Delta>], corpus: &CorpusSnapshot) -> Option<Vec<u32>>;
+    /// The turns whose values these changes of the corpus may reach; `corpus` has all of them. `among`: only these turns
+    /// count, for which the changes are told later than for the others. `None`: any.
+    fn reached(
+        &mut self,
+        changes: &[Arc<Delta>],
+        corpus: &CorpusSnapshot,
+        among: Option<&BTreeSet<u32>>,
+    ) -> Option<Vec<u32>>;
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::{AnswerMode, Conversations, Plan};
+use super::{AnswerCacheSettings, AnswerMode, Conversations, Plan};
 use crate::component::{Aliases, CorpusRef};
 
 /// The comparable part of a plan: names and hashes of definitions.
@@ -18,6 +18,7 @@ pub struct PlanFingerprint {
     aliases: Aliases,
     conversations: Option<Conversations>,
     mode: AnswerMode,
+    cache: Option<AnswerCacheSettings>,
     /// Optional models that are not loaded; in a plan that does not run yet, those that lack files.
     lacking: BTreeSet<Arc<str>>,
 }
@@ -67,6 +68,7 @@ impl PlanFingerprint {
             aliases: plan.aliases(),
             conversations: Some(plan.conversations.clone()),
             mode: plan.mode.clone(),
+            cache: plan.cache.clone(),
             lacking,
         }
     }
@@ -109,7 +111,7 @@ pub struct PlanDiff {
     pub nodes: BTreeMap<Arc<str>, ChangeKind>,
     /// Whether the limits of conversations differ.
     pub conversations: bool,
-    /// Whether the answer modes differ.
+    /// Whether the answer modes or the answer caches differ.
     pub mode: bool,
     /// Whether the hashes differ.
     pub hash: bool,
@@ -134,7 +136,7 @@ impl PlanDiff {
             reasons
         });
         let conversations = old.conversations != new.conversations;
-        let mode = old.mode != new.mode;
+        let mode = (&old.mode, &old.cache) != (&new.mode, &new.cache);
         Self { models, corpora, nodes, conversations, mode, hash: old.hash != new.hash }
     }
 
@@ -247,6 +249,7 @@ mod tests {
             aliases: Aliases::default(),
             conversations: None,
             mode: AnswerMode::Once,
+            cache: None,
             lacking: BTreeSet::new(),
         }
     }

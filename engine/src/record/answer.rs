@@ -19,6 +19,9 @@ pub struct Provenance {
     pub epoch: u64,
     /// Hash of each model's files and settings.
     pub models: Arc<BTreeMap<String, String>>,
+    /// The answer comes from the answer cache: it was computed at this epoch, and holds at `epoch`, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub computed_at: Option<u64>,
     /// Warnings of the form `node: text`: for example, a fallback was used, or a member of an
     /// ensemble failed.
     #[serde(default, alias = "notes", skip_serializing_if = "<[String]>::is_empty")]

@@ -199,6 +199,9 @@ pub struct Turn {
     /// A condition of the caller: the turn finds only passages that meet it, in addition to each operator's own filter.
     #[serde(skip)]
     pub filter: Option<Arc<Filter>>,
+    /// The epoch at which its answer was computed, if that was in the answer cache.
+    #[serde(skip)]
+    pub computed_at: Option<u64>,
 }
 
 impl Turn {

@@ -33,7 +33,7 @@ use crate::maintenance;
 use crate::mapped::MappedFiles;
 use crate::metrics::Metrics;
 use crate::panics::{Panicked, caught_async};
-use crate::plan::{Definitions, Divided, FailedTurns, NodeKind, Plan, PlannedNode};
+use crate::plan::{AnswerCacheSettings, Definitions, Divided, FailedTurns, NodeKind, Plan, PlannedNode};
 use crate::publish::Epochs;
 use crate::sinks::{SinkContext, SinkHandle};
 use crate::state::{StateDirectory, StateError};
@@ -408,6 +408,7 @@ impl RuntimeContext {
         let stamp = crate::record::Provenance {
             pipeline: plan.hash.clone(),
             epoch: 0,
+            computed_at: None,
             models: Arc::new(models.iter().map(|(name, model)| (name.clone(), model.fingerprint.clone())).collect()),
             warnings: Arc::default(),
         };
@@ -425,6 +426,7 @@ impl RuntimeContext {
             nodes,
             stamp,
             mode,
+            cache: plan.cache.as_ref().map(|AnswerCacheSettings::Answers { entries }| *entries),
             live,
             retries,
             failed_turns,

@@ -50,7 +50,7 @@ use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Provenance};
 use crate::sinks::{SinkHandle, SinkStatus};
 use crate::state::file_name;
-use crate::turns::{self, Generation, StandingCount};
+use crate::turns::{self, CachedAnswers, Generation, StandingCount};
 
 /// A parked worker wakes up after this time even without a signal.
 const PARK: Duration = Duration::from_millis(500);
@@ -216,6 +216,11 @@ impl Engine {
         self.inner.context.shared.answered_again.load(Ordering::Acquire)
     }
 
+    /// What the answer cache has, and how it was used.
+    pub fn cached_answers(&self) -> CachedAnswers {
+        self.inner.context.shared.answers.counts()
+    }
+
     /// The standing turns, and how many of them are behind.
     pub fn standing(&self) -> StandingCount {
         StandingCount::of(self.inner.context.shared.standing.lock().values())
@@ -309,7 +314,7 @@ impl Engine {
     ///         Event::Delta { text, .. } => print!("{text}"),
     ///         Event::Answer { record } => println!("\n{} passages", record.hits.len()),
     ///         Event::Failed { reason } => println!("{reason}"),
-    ///         Event::Started { .. } | Event::Node { .. } => {}
+    ///         Event::Started { .. } | Event::Node { .. } | Event::Revised { .. } => {}
     ///     }
     /// }
     /// # }

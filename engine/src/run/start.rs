@@ -84,6 +84,7 @@ impl Engine {
             revised: AtomicU64::new(0),
             answered_again: AtomicU64::new(0),
             standing: Mutex::default(),
+            answers: Default::default(),
             handle: io.handle.clone(),
             observer: options.observer.clone(),
             watcher: options.watcher.clone(),

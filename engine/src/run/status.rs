@@ -12,7 +12,7 @@ use crate::cluster::{models_of, name_of};
 use crate::corpus::CorpusState;
 use crate::publish::CorpusProgress;
 use crate::sinks::SinkStatus;
-use crate::turns::{Running, SourceHandle};
+use crate::turns::{CachedAnswers, Running, SourceHandle};
 
 /// The status of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -72,6 +72,8 @@ pub struct TurnsStatus {
     pub behind_s: f64,
     /// Number of times since the start that a standing turn was answered again.
     pub answered_again: u64,
+    /// The answer cache.
+    pub cache: CachedAnswers,
     /// Dead letters since the start.
     pub dead_letters: u64,
 }
@@ -236,6 +238,7 @@ impl Engine {
                 behind: standing.behind,
                 behind_s: standing.since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
                 answered_again: self.answered_again(),
+                cache: self.cached_answers(),
                 dead_letters: self.dead_letters(),
             },
             lacking: self.lacking(),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Flow, TurnContext, TurnsShared, WorkerState};
+use super::{Flow, TurnsShared, WorkerState};
 use crate::ask::{AskError, Asked, Event};
-use crate::record::{Item, Turn, Value};
+use crate::record::Turn;
 
 /// The range of sequences for turns of callers; sources have the ranges from 0.
 const SEQUENCES: u64 = 0xff_fffe << 40;
@@ -41,7 +41,7 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     let Asked { request, caller } = asked;
     caller.tell(Event::Started { epoch: snapshot.epoch });
     let number = shared.asks.number();
-    let turn = Arc::new(Turn {
+    let turn = Turn {
         key: key(&request.conversation_id, &request.text, shared.shape.process, number),
         conversation_id: request.conversation_id,
         turn: request.turn,
@@ -57,10 +57,10 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
         sequence: SEQUENCES | number,
         source: source.clone(),
         standing: None,
-    });
+        computed_at: None,
+    };
     shared.outstanding.fetch_add(1, Ordering::AcqRel);
-    let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
-    let flow = Flow { item, context: TurnContext::new(snapshot, Some(caller), shared) };
+    let flow = Flow::begin(turn, snapshot, Some(caller), shared);
     shared.observe(&source, &flow, None);
     ingress.give(flow);
     Ok(())

@@ -12,7 +12,6 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use super::{Delivered, Flow, Generation, TurnsShared, WorkerState, record};
-use crate::ask::Event;
 use crate::plan::{AnswerMode, FailedTurns};
 use crate::record::{Failure, Item, Turn, Value};
 
@@ -91,24 +90,22 @@ pub(super) fn build<'s>(
                         if is_first {
                             shared.activity.answered(&turn.source, took, failure.is_some());
                         }
-                        if let Some(item) = best {
-                            let record = Box::new(record(&item, &stamp, shared.now_us()));
-                            if let Some(watcher) = shared.watcher.as_ref().filter(|_| is_first) {
-                                watcher.answered(&turn, &record, took);
-                            }
-                            if let Some(caller) = &flow.context.caller {
-                                caller.tell(Event::Answer { record });
-                            }
+                        let is_odd = failure.is_some() || warns;
+                        let record = best.map(|item| record(&item, &stamp, shared.now_us()));
+                        if let (Some(record), Some(watcher), true) = (&record, &shared.watcher, is_first) {
+                            watcher.answered(&turn, record, took);
                         }
                         if flow.context.caller.is_some() {
-                            if !has_left {
+                            if is_first {
                                 shared.asks.answered();
                             }
+                            local.standing.told(&turn, &flow.context, record, (failure.is_some(), is_odd), &shared);
                             continue;
                         }
                         if mode != AnswerMode::Once || turn.standing.is_some() {
-                            let is_odd = failure.is_some() || warns;
                             local.standing.settle(&turn, &flow.context, (failure.is_some(), is_odd), &mode, &shared);
+                        } else {
+                            local.standing.keep(&turn, &flow.context, is_odd, &shared);
                         }
                         if turn.standing.is_some() {
                             // Its conversation continued after the first answer.

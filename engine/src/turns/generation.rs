@@ -1,6 +1,7 @@
 //! A plan as it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::Reach;
@@ -51,6 +52,8 @@ pub struct Generation {
     pub stamp: Provenance,
     /// Whether turns are answered once or kept up to date.
     pub mode: AnswerMode,
+    /// The greatest number of answers in the cache, if it has one.
+    pub cache: Option<NonZeroUsize>,
     /// The sinks that get revisions.
     pub live: BTreeSet<Arc<str>>,
     /// The retries of operator calls.
@@ -96,6 +99,15 @@ impl Generation {
             }
         }
         Some(sinks).filter(|sinks| !sinks.is_empty())
+    }
+
+    /// The nodes whose values are answers: those before sinks, and those without a node behind them.
+    pub(super) fn finals(&self) -> BTreeSet<usize> {
+        let of = |leaf: usize| match &self.nodes[leaf].running {
+            Running::Sink(_) => self.nodes[leaf].inputs.clone(),
+            Running::Source | Running::Operator(_) => vec![leaf],
+        };
+        self.reach.leaves(&self.nodes).into_iter().flat_map(of).collect()
     }
 
     /// Whether a node behind this one reads the scores of its hits.

@@ -77,7 +77,7 @@ impl Wake for WakeCall {
 
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
-    (number, node): (usize, &RunningNode),
+    (number, node, is_final): (usize, &RunningNode, bool),
     operator: Arc<dyn Operator>,
     inputs: Vec<StreamVec<'s, u64, Flow>>,
     retries: Retries,
@@ -125,6 +125,11 @@ pub(super) fn build<'s>(
             let mut output = output.activate();
             let _runtime = shared.handle.enter();
             for Waiting { flow, values, warnings, capability, .. } in complete {
+                if let Some(cached) = &flow.context.cached {
+                    let (value, warnings) = cached.at(number);
+                    output.session(&capability).give(flow.then(value, warnings));
+                    continue;
+                }
                 let inputs: Vec<Value> = values.into_iter().flatten().collect();
                 let failed = inputs.iter().find(|value| matches!(value, Value::Failed(_))).cloned();
                 if let (Some(_), Some(reads)) = (&failed, &flow.context.reads) {
@@ -183,15 +188,19 @@ pub(super) fn build<'s>(
                     // A turn whose caller has left is not the node's failure.
                     let has_left = left.is_some_and(|left| left.is_cancelled());
                     let has_failed = matches!(value, Value::Failed(_)) && !has_left;
+                    let warnings = together(&node, &warnings, new.take());
                     if let Some(reads) = &flow.context.reads {
                         let mut reads = reads.lock();
                         reads.has_failed |= has_failed;
                         let watch = said.take();
                         reads.nodes.extend(read.map(|corpora| NodeRead { node: number, corpora, watch }));
+                        if is_final && flow.context.key.is_some() {
+                            reads.values.push((number, value.clone(), warnings.clone()));
+                        }
                     }
                     let took = begun.elapsed();
                     counted.ends(took, has_failed);
-                    (flow.then(value, together(&node, &warnings, new.take())), took)
+                    (flow.then(value, warnings), took)
                 });
                 let waker = match here && !is_long {
                     true => {

@@ -164,7 +164,12 @@ pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerReco
         error: None,
         hits: Vec::new(),
         checks: Map::new(),
-        stamp: Provenance { epoch: turn.epoch, warnings: item.warnings.clone(), ..stamp.clone() },
+        stamp: Provenance {
+            epoch: turn.epoch,
+            computed_at: turn.computed_at,
+            warnings: item.warnings.clone(),
+            ..stamp.clone()
+        },
         latency_ms: now_us.saturating_sub(turn.entered_us) as f64 / 1000.0,
         extra: turn.extra.iter().filter(|(name, _)| !AnswerRecord::has(name)).map(owned).collect(),
     };

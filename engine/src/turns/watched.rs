@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::answers::AnswerKey;
 use super::{Generation, Running};
 use crate::component::{CorpusRef, Delta, Snapshot, StandingQueries, Watch};
 use crate::publish::Change;
+use crate::record::Value;
 
 /// What the values of a turn depend on.
 #[derive(Default)]
@@ -14,6 +16,8 @@ pub(super) struct Reads {
     pub nodes: Vec<NodeRead>,
     /// A node has failed: nothing is known of what it would have read.
     pub has_failed: bool,
+    /// The values of the nodes before the sinks, if they go into the answer cache.
+    pub values: Vec<(usize, Value, Arc<[String]>)>,
 }
 
 /// What a node has read for a turn.
@@ -26,29 +30,28 @@ pub(super) struct NodeRead {
     pub watch: Option<Watch>,
 }
 
-/// A standing turn on its worker, as a plan has answered it.
-#[derive(Clone, Copy)]
+/// What one call of the pipeline has read, on its worker.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
     plan: u64,
     number: u32,
 }
 
-/// Which turns a change reaches.
-pub(super) enum Reached {
-    /// Perhaps all.
-    All,
-    /// Those in these slots, and those without a slot.
-    Some(BTreeSet<u32>),
+/// What a slot is kept for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// A standing turn.
+    Turn(Arc<str>),
+    /// An answer in the cache.
+    Cached(AnswerKey),
 }
 
-impl Reached {
-    /// Whether it reaches a turn. `None`: a turn of which nothing is known.
-    pub fn has(&self, slot: Option<Slot>) -> bool {
-        match (self, slot) {
-            (Self::Some(slots), Some(slot)) => slots.contains(&slot.number),
-            (Self::All, _) | (_, None) => true,
-        }
-    }
+/// What a change reaches.
+pub(super) enum Reached {
+    /// Perhaps everything.
+    All,
+    /// These, and everything without a slot.
+    Some(Vec<Owner>),
 }
 
 /// What the standing turns of a worker depend on.
@@ -60,9 +63,10 @@ pub(super) struct Watched {
     nodes: HashMap<usize, Option<Node>>,
     /// Turns that any change of a corpus reaches.
     any: HashMap<Arc<str>, BTreeSet<u32>>,
-    /// Slots that are free again, and the first one that was never used.
+    /// What each slot is kept for; nothing: it is free.
+    owners: Vec<Vec<Owner>>,
+    /// Slots that are free again.
     free: Vec<u32>,
-    next: u32,
     /// What the indexes lacked when the turns were last compared.
     missing: BTreeMap<Arc<str>, BTreeMap<String, u64>>,
 }
@@ -73,19 +77,20 @@ struct Node {
 }
 
 impl Watched {
-    /// Adds an answered turn. `None`: nothing is known of it, so every change may reach it.
-    pub fn put(&mut self, generation: &Generation, plan: u64, reads: Reads) -> Option<Slot> {
+    /// Adds what a turn has read. `None`: nothing is known of it, so every change may reach it.
+    pub fn put(&mut self, generation: &Generation, plan: u64, reads: Reads, owners: Vec<Owner>) -> Option<Slot> {
         if plan > self.plan {
             // All turns are answered again by a new plan.
             *self = Self { plan, missing: std::mem::take(&mut self.missing), ..Self::default() };
         }
-        if reads.has_failed || plan < self.plan {
+        if reads.has_failed || plan < self.plan || owners.is_empty() {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
+            self.owners.push(Vec::new());
+            (self.owners.len() - 1) as u32
         });
+        self.owners[slot as usize] = owners;
         for NodeRead { node, corpora, watch } in reads.nodes {
             let list = self.nodes.entry(node).or_insert_with(|| Node::of(generation, node));
             let is_told = match (list, watch) {
@@ -103,9 +108,24 @@ impl Watched {
         Some(Slot { plan, number: slot })
     }
 
-    /// Forgets a turn.
-    pub fn remove(&mut self, Slot { plan, number: slot }: Slot) {
+    /// Keeps a slot for another owner, too. Returns whether it is still there.
+    pub fn share(&mut self, slot: Slot, owner: Owner) -> bool {
+        let owners =
+            self.owners.get_mut(slot.number as usize).filter(|owners| slot.plan == self.plan && !owners.is_empty());
+        owners.is_some_and(|owners| {
+            owners.push(owner);
+            true
+        })
+    }
+
+    /// An owner leaves a slot. It is free after the last one.
+    pub fn remove(&mut self, Slot { plan, number: slot }: Slot, owner: &Owner) {
         if plan != self.plan {
+            return;
+        }
+        let Some(owners) = self.owners.get_mut(slot as usize).filter(|owners| !owners.is_empty()) else { return };
+        owners.retain(|other| other != owner);
+        if !owners.is_empty() {
             return;
         }
         self.nodes.values_mut().flatten().for_each(|node| node.queries.remove(slot));
@@ -116,29 +136,57 @@ impl Watched {
         self.free.push(slot);
     }
 
-    /// The turns that a change reaches. `changes`: those since the last call, if all are known.
+    /// What a change reaches. `changes`: those since the last call, if all are known.
     pub fn reached(&mut self, changes: Option<Vec<Change>>, now: &Snapshot) -> Reached {
-        let lacks = now.corpora.iter().filter(|(_, corpus)| !corpus.missing.is_empty());
-        let missing: BTreeMap<_, _> = lacks.map(|(name, corpus)| (name.clone(), corpus.missing.clone())).collect();
+        let missing = missing(now);
         let is_complete = std::mem::replace(&mut self.missing, missing) == self.missing;
-        let (Some(changes), true) = (changes, is_complete && now.plan == self.plan) else { return Reached::All };
+        match changes
+            .filter(|_| is_complete && now.plan == self.plan)
+            .and_then(|changes| self.slots(&changes, now, None))
+        {
+            Some(slots) => {
+                let owners = slots.into_iter().filter_map(|slot| self.owners.get(slot as usize));
+                Reached::Some(owners.flatten().cloned().collect())
+            }
+            None => Reached::All,
+        }
+    }
+
+    /// Which of these slots earlier changes reach: those after the epoch that their turns have read.
+    pub fn reached_late(&mut self, slots: &[Slot], changes: Option<Vec<Change>>, now: &Snapshot) -> Vec<Slot> {
+        let is_complete = missing(now) == self.missing && now.plan == self.plan;
+        let among: BTreeSet<u32> = slots.iter().filter(|slot| slot.plan == self.plan).map(|slot| slot.number).collect();
+        match changes.filter(|_| is_complete).and_then(|changes| self.slots(&changes, now, Some(&among))) {
+            Some(reached) => {
+                let is_reached = |slot: &&Slot| slot.plan != self.plan || reached.contains(&slot.number);
+                slots.iter().filter(is_reached).copied().collect()
+            }
+            None => slots.to_vec(),
+        }
+    }
+
+    /// The slots that these changes reach, of all or of some. `None`: perhaps all of them.
+    fn slots(&mut self, changes: &[Change], now: &Snapshot, among: Option<&BTreeSet<u32>>) -> Option<BTreeSet<u32>> {
         let mut by_corpus: BTreeMap<&Arc<str>, Vec<Arc<Delta>>> = BTreeMap::new();
-        for Change { corpus, delta } in &changes {
+        for Change { corpus, delta } in changes {
             by_corpus.entry(corpus).or_default().push(delta.clone());
         }
         let mut reached = BTreeSet::new();
         for (corpus, deltas) in by_corpus {
-            let Some(view) = now.corpora.get(corpus) else { return Reached::All };
+            let view = now.corpora.get(corpus)?;
             reached.extend(self.any.get(corpus).into_iter().flatten());
             for node in self.nodes.values_mut().flatten().filter(|node| node.corpus == *corpus) {
-                match node.queries.reached(&deltas, view) {
-                    Some(slots) => reached.extend(slots),
-                    None => return Reached::All,
-                }
+                reached.extend(node.queries.reached(&deltas, view, among)?);
             }
         }
-        Reached::Some(reached)
+        Some(reached)
     }
+}
+
+/// What the indexes of each corpus lack.
+fn missing(now: &Snapshot) -> BTreeMap<Arc<str>, BTreeMap<String, u64>> {
+    let lacks = now.corpora.iter().filter(|(_, corpus)| !corpus.missing.is_empty());
+    lacks.map(|(name, corpus)| (name.clone(), corpus.missing.clone())).collect()
 }
 
 impl Node {

@@ -10,7 +10,7 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -111,7 +111,13 @@ impl StandingQueries for Standing {
         }
     }
 
-    fn reached(&mut self, changes: &[Arc<Delta>], corpus: &CorpusSnapshot) -> Option<Vec<u32>> {
+    fn reached(
+        &mut self,
+        changes: &[Arc<Delta>],
+        corpus: &CorpusSnapshot,
+        among: Option<&BTreeSet<u32>>,
+    ) -> Option<Vec<u32>> {
+        let counts = |turn: &u32| among.is_none_or(|among| among.contains(turn));
         if self.asked.is_empty() {
             return Some(Vec::new());
         }
@@ -124,7 +130,7 @@ impl StandingQueries for Standing {
         }
         let (rows, moved) = self.rows(&reader, &changed)?;
         for ((turn, _), by) in self.join.joined(&moved) {
-            if let Some(asked) = self.asked.get_mut(&turn) {
+            if let Some(asked) = self.asked.get_mut(&turn).filter(|_| counts(&turn)) {
                 asked.drift(by.count as f64 * STEP, by.spread as f64 * STEP);
             }
         }
@@ -132,7 +138,7 @@ impl StandingQueries for Standing {
         let mut reached: Vec<u32> = Vec::new();
         for portion in rows.chunk_by(|one, other| one.1 as usize / PORTION == other.1 as usize / PORTION) {
             for ((turn, number), score) in self.join.joined(portion) {
-                let Some(asked) = self.asked.get_mut(&turn) else { continue };
+                let Some(asked) = self.asked.get_mut(&turn).filter(|_| counts(&turn)) else { continue };
                 let score = score.count as f64 * STEP;
                 if asked.may_have(score, now, k1) {
                     reached.push(turn);
@@ -141,7 +147,8 @@ impl StandingQueries for Standing {
                 }
             }
         }
-        reached.extend(self.asked.iter().filter(|(_, asked)| asked.may_turn(now, k1)).map(|(turn, _)| *turn));
+        let may_turn = |(turn, asked): &(&u32, &Asked)| counts(turn) && asked.may_turn(now, k1);
+        reached.extend(self.asked.iter().filter(may_turn).map(|(turn, _)| *turn));
         reached.sort_unstable();
         reached.dedup();
         Some(reached)

@@ -1,7 +1,7 @@
 //! Which standing queries can a change of the corpus reach? Those with which a changed passage's vector has a product as
 //! great as the last score of their list. No other score moves.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use turnflow_engine::component::{CorpusSnapshot, Delta, StandingQueries, Watch};
@@ -80,7 +80,13 @@ impl StandingQueries for Standing {
         self.asked.remove(&turn);
     }
 
-    fn reached(&mut self, changes: &[Arc<Delta>], corpus: &CorpusSnapshot) -> Option<Vec<u32>> {
+    fn reached(
+        &mut self,
+        changes: &[Arc<Delta>],
+        corpus: &CorpusSnapshot,
+        among: Option<&BTreeSet<u32>>,
+    ) -> Option<Vec<u32>> {
+        let counts = |turn: &u32| among.is_none_or(|among| among.contains(turn));
         if self.asked.is_empty() {
             return Some(Vec::new());
         }
@@ -96,6 +102,7 @@ impl StandingQueries for Standing {
         let is_reached = |queries: &Vec<Query>| {
             vectors.iter().any(|(vector, length)| queries.iter().any(|query| query.may_have(vector, *length)))
         };
-        Some(self.asked.iter().filter(|(_, queries)| is_reached(queries)).map(|(turn, _)| *turn).collect())
+        let is_reached = |(turn, queries): &(&u32, &Vec<Query>)| counts(turn) && is_reached(queries);
+        Some(self.asked.iter().filter(is_reached).map(|(turn, _)| *turn).collect())
     }
 }

@@ -1,7 +1,7 @@
 //! Which standing queries can a change of the corpus reach? Those with which a changed passage's vector has a product as
 //! great as the last score of their list. No other score moves.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use turnflow_engine::component::{CorpusSnapshot, Delta, QueryJoin, StandingQueries, Watch, Weights};
@@ -72,7 +72,13 @@ impl StandingQueries for Standing {
         }
     }
 
-    fn reached(&mut self, changes: &[Arc<Delta>], corpus: &CorpusSnapshot) -> Option<Vec<u32>> {
+    fn reached(
+        &mut self,
+        changes: &[Arc<Delta>],
+        corpus: &CorpusSnapshot,
+        among: Option<&BTreeSet<u32>>,
+    ) -> Option<Vec<u32>> {
+        let counts = |turn: &u32| among.is_none_or(|among| among.contains(turn));
         if self.asked.is_empty() {
             return Some(Vec::new());
         }
@@ -90,7 +96,7 @@ impl StandingQueries for Standing {
             for ((turn, _), product) in self.join.joined(&rows) {
                 let score = product.count as f64 * STEP * STEP;
                 let floor = self.asked.get(&turn).map_or(0.0, |asked| asked.floor);
-                if score >= floor * (1.0 - ROUNDING) {
+                if counts(&turn) && score >= floor * (1.0 - ROUNDING) {
                     reached.push(turn);
                 }
             }

@@ -288,7 +288,7 @@ struct Following {
 }
 
 /// Waits until a token is no longer valid.
-async fn expired(until: Option<u64>) {
+pub(crate) async fn expired(until: Option<u64>) {
     match until {
         Some(until) => tokio::time::sleep(Duration::from_secs(until.saturating_sub(now()))).await,
         None => std::future::pending().await,

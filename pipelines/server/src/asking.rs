@@ -121,7 +121,7 @@ impl Asking {
     async fn next(&mut self) -> Result<Piece, ApiError> {
         loop {
             match self.deadline.within(self.events.next()).await? {
-                Some(Event::Started { .. }) => {}
+                Some(Event::Started { .. } | Event::Revised { .. }) => {}
                 Some(Event::Node { value: Value::Answer(answer), .. }) => {
                     let titles = answer.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.chunk.title.clone()));
                     self.titles.extend(titles);

@@ -25,6 +25,7 @@ mod health;
 mod io;
 pub mod jwt;
 mod limits;
+mod live;
 mod mcp;
 mod metrics;
 mod models;

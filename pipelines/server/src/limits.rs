@@ -176,6 +176,10 @@ pub struct Place {
     _of_caller: OwnedSemaphorePermit,
 }
 
+/// The slot of a request, which a response that goes on for long gives back early.
+#[derive(Clone)]
+pub struct HeldPlace(pub Arc<Mutex<Option<Place>>>);
+
 /// Counts a waiting request until dropped.
 struct Waits<'a>(&'a AtomicUsize);
 
@@ -284,9 +288,10 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     request.extensions_mut().insert(deadline);
     request.extensions_mut().insert(load.clone());
     let place = match deadline.within(app.places().take(&principal)).await {
-        Ok(Ok(place)) => place,
+        Ok(Ok(place)) => HeldPlace(Arc::new(Mutex::new(Some(place)))),
         Ok(Err(error)) | Err(error) => return error.into_response(),
     };
+    request.extensions_mut().insert(place.clone());
     let response = deadline.within(next.run(request)).await.unwrap_or_else(IntoResponse::into_response);
     if response.status() == StatusCode::GATEWAY_TIMEOUT && health::loading(&app) > 0 {
         return ApiError::loading().into_response();

@@ -124,7 +124,7 @@ pub async fn search(
                 let problem = format!("node `{}`: {}", failure.node, failure.reason);
                 return Err(ApiError::server(why(app, &problem)).code("turn_failed"));
             }
-            Some(Event::Node { .. } | Event::Delta { .. }) => {}
+            Some(Event::Node { .. } | Event::Delta { .. } | Event::Revised { .. }) => {}
             Some(Event::Answer { .. }) => return Err(ApiError::server(format!("the node `{node}` returned no hits"))),
             Some(Event::Failed { reason }) => return Err(reason.into()),
             None => return Err(ApiError::unavailable("the pipeline has stopped")),

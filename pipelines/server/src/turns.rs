@@ -4,7 +4,8 @@
 //! history: the agent's record if there is one, or else the answer itself. With `durable=true` they go into
 //! the pipeline's source `Turns` instead (`durable.rs`). The field `history` contains the previous utterances, and the
 //! field `adjust` the changes to the plan for this turn:
-//! `{"skip": ["node"], "weights": {"node": [0.7, 0.3]}}`.
+//! `{"skip": ["node"], "weights": {"node": [0.7, 0.3]}}`. With `"live": true` in the last record, the answer is followed
+//! (`live.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -29,7 +30,8 @@ use crate::body::{Content, Many, Params};
 use crate::callers::Callers;
 use crate::durable;
 use crate::error::ApiError;
-use crate::limits::Deadline;
+use crate::limits::{Deadline, HeldPlace};
+use crate::live::{Live, Next};
 use crate::sse;
 
 /// The parameters of the URL.
@@ -73,6 +75,7 @@ pub async fn create(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
     Extension(deadline): Extension<Deadline>,
+    Extension(place): Extension<HeldPlace>,
     Params(params): Params<TurnParams>,
     headers: HeaderMap,
     content: Content,
@@ -86,10 +89,12 @@ pub async fn create(
         records.push_back(record(value, at, &served)?);
     }
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let is_stream = params.stream || accepts.contains("text/event-stream");
+    let lives = live(&records)?;
+    let is_stream = params.stream || lives || accepts.contains("text/event-stream");
     if params.durable {
         if is_stream || params.trace {
-            return Err(ApiError::bad("durable turns do not stream events: read `/v1/answers`").param("durable"));
+            let field = if lives { "live" } else { "durable" };
+            return Err(ApiError::bad("durable turns do not stream events: read `/v1/answers`").param(field));
         }
         let records = records.into_iter().enumerate().map(|(at, turn)| turn.durable(at));
         let records = records.collect::<Result<Vec<_>, _>>()?;
@@ -106,7 +111,8 @@ pub async fn create(
     }
     let trace = params.trace && is_stream;
     let said = HashMap::new();
-    let mut turns = Turns { served, principal, deadline, records, said, trace, is_stream, running: None };
+    let live = lives.then(|| Live::new(&app, &principal, place)).transpose()?;
+    let mut turns = Turns { served, principal, deadline, records, said, trace, is_stream, running: None, live };
     if is_stream {
         return Ok(sse::response(turns, Duration::from_secs_f64(app.config().keep_alive_s)));
     }
@@ -118,11 +124,24 @@ pub async fn create(
                     answers.push(without_principal(&record));
                     break;
                 }
-                Told::Other(..) => {}
+                Told::Other(..) | Told::Revised(_) | Told::End(_) => {}
             }
         }
     }
     Ok(respond(answers, many))
+}
+
+/// Whether the last answer is followed.
+fn live(records: &VecDeque<AskedTurn>) -> Result<bool, ApiError> {
+    let last = records.len().saturating_sub(1);
+    match records.iter().position(|turn| turn.live) {
+        None => Ok(false),
+        Some(at) if at == last && records[at].record.speaker == Speaker::User => Ok(true),
+        Some(at) => {
+            let problem = format!("record {}: `live` belongs to the last record, if that is a question", at + 1);
+            Err(ApiError::bad(problem).param("live"))
+        }
+    }
 }
 
 /// The answers, in the same form as the records.
@@ -142,13 +161,15 @@ struct AskedTurn {
     record: TurnRecord,
     history: Vec<Utterance>,
     adjust: Adjustments,
+    /// Whether its answer is followed.
+    live: bool,
 }
 
 impl AskedTurn {
     /// The record, if the request adds nothing.
     fn durable(self, at: usize) -> Result<TurnRecord, ApiError> {
         let field = match self {
-            Self { record, history, adjust } if history.is_empty() && adjust.is_empty() => return Ok(record),
+            Self { record, history, adjust, .. } if history.is_empty() && adjust.is_empty() => return Ok(record),
             Self { adjust, .. } if !adjust.is_empty() => "adjust",
             Self { .. } => "history",
         };
@@ -184,11 +205,16 @@ fn record(mut value: Json, at: usize, served: &Served) -> Result<AskedTurn, ApiE
             serde_json::from_value(adjust).map_err(|error| wrong(format!("`adjust`: {error}")).param("adjust"))?
         }
     };
+    let live = match taken("live") {
+        None => false,
+        Some(Json::Bool(live)) => live,
+        Some(_) => return Err(wrong("`live` must be true or false".to_owned()).param("live")),
+    };
     let record = TurnRecord::parse(value.to_string().as_bytes()).map_err(|error| wrong(error.to_string()))?;
     if record.speaker == Speaker::User {
         check_collection(&served.outline(), record.collection.as_deref())?;
     }
-    Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights } })
+    Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights }, live })
 }
 
 /// A record without the server's data about the caller, and without addresses and paths in its error if the caller has
@@ -213,17 +239,25 @@ struct Turns {
     trace: bool,
     is_stream: bool,
     running: Option<RunningTurn>,
+    /// The last answer is followed.
+    live: Option<Live>,
 }
 
 struct RunningTurn {
     conversation: Arc<str>,
     turn: u32,
     events: AnswerStream,
+    /// Its answer is sent, and is followed.
+    follows: bool,
 }
 
 enum Told {
     /// The turn is complete.
     Answer(Box<AnswerRecord>),
+    /// The answer that is followed is another one.
+    Revised(Box<AnswerRecord>),
+    /// It is not followed any more; why.
+    End(Json),
     /// The name of another event, and its fields.
     Other(&'static str, Json),
 }
@@ -231,7 +265,7 @@ enum Told {
 impl Turns {
     /// Asks the next turn; false after the last.
     fn begin(&mut self) -> bool {
-        while let Some(AskedTurn { record, history, adjust }) = self.records.pop_front() {
+        while let Some(AskedTurn { record, history, adjust, live }) = self.records.pop_front() {
             let said = self.said.entry(record.conversation_id.clone()).or_default();
             if !history.is_empty() {
                 *said = history;
@@ -257,11 +291,13 @@ impl Turns {
             request.trace = self.trace;
             request.stream = self.is_stream;
             request.adjust = adjust;
+            request.follow = live;
             if let Some(extra) = &self.principal.extra {
                 request.extra.insert("principal".to_owned(), extra.clone().into());
             }
             let events = self.served.engine().ask(request);
-            self.running = Some(RunningTurn { conversation: record.conversation_id, turn: record.turn, events });
+            let (conversation, turn, follows) = (record.conversation_id, record.turn, false);
+            self.running = Some(RunningTurn { conversation, turn, events, follows });
             return true;
         }
         false
@@ -271,6 +307,12 @@ impl Turns {
     async fn event(&mut self) -> Result<Told, ApiError> {
         let ended = || ApiError::unavailable("the pipeline has stopped");
         let running = self.running.as_mut().ok_or_else(ended)?;
+        if let Some(live) = self.live.as_ref().filter(|_| running.follows) {
+            return Ok(match live.next(&mut running.events).await {
+                Next::Revised(record) => Told::Revised(record),
+                Next::End(reason) => Told::End(reason),
+            });
+        }
         match self.deadline.within(running.events.next()).await? {
             Some(Event::Started { epoch }) => Ok(Told::Other("started", json!({ "epoch": epoch }))),
             Some(Event::Node { node, value, took, warnings }) => {
@@ -290,6 +332,7 @@ impl Turns {
                 }
                 Ok(Told::Answer(record))
             }
+            Some(Event::Revised { record }) => Ok(Told::Revised(record)),
             Some(Event::Failed { reason }) => Err(reason.into()),
             None => Err(ended()),
         }
@@ -314,7 +357,19 @@ impl sse::Events for Turns {
             Ok(Told::Answer(record)) => {
                 let name = if record.status == Status::Failed { "failed" } else { "answer" };
                 out.push_back(tell(name, without_principal(&record)));
+                match (&self.live, &mut self.running) {
+                    (Some(live), Some(running)) if self.records.is_empty() => {
+                        live.is_answered();
+                        running.follows = true;
+                    }
+                    _ => self.running = None,
+                }
+            }
+            Ok(Told::Revised(record)) => out.push_back(tell("revised", without_principal(&record))),
+            Ok(Told::End(reason)) => {
+                out.push_back(tell("end", reason));
                 self.running = None;
+                return false;
             }
             Err(error) => {
                 out.push_back(tell("failed", error.body()));

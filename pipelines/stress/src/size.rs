@@ -213,7 +213,7 @@ fn ask(engine: &Engine, text: &str) -> anyhow::Result<()> {
             match event {
                 Event::Answer { .. } => return Ok(()),
                 Event::Failed { reason } => anyhow::bail!("a question has failed: {reason}"),
-                Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } => {}
+                Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } | Event::Revised { .. } => {}
             }
         }
         anyhow::bail!("the run has ended")

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::typed::head;
-use super::{AnswerMode, Conversations, FailedTurns, Maintenance, Plan, Retries};
+use super::{AnswerCacheSettings, AnswerMode, Conversations, FailedTurns, Maintenance, Plan, Retries};
 use crate::component::{Catalog, Texts};
 use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Sources, SpecError, Tree, from_tree};
 
@@ -40,6 +40,8 @@ struct Top {
     failed_turns: FailedTurns,
     #[serde(default)]
     mode: AnswerMode,
+    #[serde(default)]
+    cache: Option<AnswerCacheSettings>,
     #[serde(default)]
     dead_letters: Option<FilePath>,
     // Read entry by entry, so that each mistake is reported.
@@ -117,6 +119,7 @@ pub(super) fn resolve(
         retries: top.retries,
         failed_turns: top.failed_turns,
         mode: top.mode,
+        cache: top.cache,
         dead_letters: top.dead_letters,
         texts: resolver.texts.values().map(|(_, path)| path.clone()).collect(),
     };

@@ -35,11 +35,11 @@ use timely::dataflow::{Scope, StreamVec};
 use self::held::Held;
 use self::taken_over::TakenOver;
 use super::slots::Waiter;
-use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
+use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnsShared, WorkerState};
 use crate::connector::SourceOffset;
 use crate::durable::Loaded;
 use crate::principal::Renewed;
-use crate::record::{self, Item, Speaker, Turn, Utterance, Value};
+use crate::record::{self, Speaker, Turn, Utterance};
 use crate::wake::WakeSlot;
 
 /// The pause between attempts to load conversations.
@@ -295,6 +295,7 @@ impl Conversations {
             sequence,
             source: self.source.id.clone(),
             standing: None,
+            computed_at: None,
             key,
         }
     }
@@ -329,9 +330,8 @@ impl Conversations {
         conversation.ask(read.turn(), read.record.text.clone(), limit);
         conversation.running = Some(InFlight { sequence, read: RecordOffset::of(&read), _capability: capability });
         self.left(&read);
-        let turn = Arc::new(self.turn(&read, history, key, snapshot.epoch, sequence));
-        let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
-        let flow = Flow { item, context: TurnContext::new(snapshot, None, &self.shared) };
+        let turn = self.turn(&read, history, key, snapshot.epoch, sequence);
+        let flow = Flow::begin(turn, snapshot, None, &self.shared);
         self.shared.observe(&self.source.id, &flow, None);
         ingress.give(flow);
         true

@@ -35,6 +35,7 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         revised: AtomicU64::new(0),
         answered_again: AtomicU64::new(0),
         standing: Mutex::default(),
+        answers: Default::default(),
         handle,
         observer: None,
         activity: Default::default(),

@@ -97,7 +97,7 @@ async fn every_list_that_changes_is_reached() {
             let reader = place.apply(delta.clone()).await;
             let mut corpus = CorpusSnapshot::default();
             corpus.indexes.insert("bm25".to_owned(), reader);
-            let reached = place.standing.reached(&[Arc::new(delta)], &corpus).unwrap();
+            let reached = place.standing.reached(&[Arc::new(delta)], &corpus, None).unwrap();
             for (turn, question) in (0..).zip(&questions) {
                 let now = place.list(question);
                 let is_reached = reached.contains(&turn);

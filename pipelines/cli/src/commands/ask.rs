@@ -70,7 +70,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
                 streamed = true;
                 print!("{}", plain(&text));
             }
-            Some(Event::Started { .. } | Event::Delta { .. }) => {}
+            Some(Event::Started { .. } | Event::Delta { .. } | Event::Revised { .. }) => {}
             Some(Event::Answer { record }) => break *record,
             Some(Event::Failed { reason }) => return Err(Fault::Run(anyhow!(reason))),
             None => {

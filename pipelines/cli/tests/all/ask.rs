@@ -100,7 +100,7 @@ fn rest(mut events: AnswerStream) -> (String, String) {
                 return (text, record.answer.to_string());
             }
             Event::Failed { reason } => return (text, format!("failed: {reason}")),
-            Event::Started { .. } | Event::Node { .. } => {}
+            Event::Started { .. } | Event::Node { .. } | Event::Revised { .. } => {}
         }
     }
     panic!("no answer");
@@ -196,7 +196,7 @@ fn a_language_models_text_is_streamed_and_remembered() {
                     nodes.push(node.to_string());
                 }
                 Event::Answer { record } => return (pieces, text, written.unwrap(), record, nodes),
-                Event::Started { .. } => {}
+                Event::Started { .. } | Event::Revised { .. } => {}
                 Event::Failed { reason } => panic!("{reason}"),
             }
         }

@@ -244,3 +244,30 @@ pub fn answers(path: &Path) -> Vec<AnswerRecord> {
     let text = std::str::from_utf8(&bytes[..end]).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
+
+/// Numbers that are the same in each run.
+pub struct Numbers(u64);
+
+impl Numbers {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % most
+    }
+
+    /// A word: some are frequent, and most are rare.
+    pub fn word(&mut self) -> String {
+        let rank = (600.0_f64.powf(self.below(10_000) as f64 / 10_000.0)) as usize;
+        const PARTS: [&str; 8] = ["fer", "har", "til", "mon", "sak", "dru", "pel", "vin"];
+        format!("{}{}{}", PARTS[rank % 8], PARTS[rank / 8 % 8], PARTS[rank / 64 % 8])
+    }
+
+    pub fn text(&mut self, words: usize) -> String {
+        (0..words).map(|_| self.word()).collect::<Vec<_>>().join(" ")
+    }
+}

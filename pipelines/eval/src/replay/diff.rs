@@ -226,6 +226,7 @@ mod tests {
             sequence: 1,
             source: "turns".into(),
             standing: None,
+            computed_at: None,
             key: "".into(),
         });
         let hit = |id: &&str| Hit {

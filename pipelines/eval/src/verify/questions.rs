@@ -165,6 +165,7 @@ async fn ask(
         sequence: 0,
         source: "turns".into(),
         standing: None,
+        computed_at: None,
         key: "".into(),
     };
     let inputs = vec![Value::Query(Query::new(question))];

@@ -224,6 +224,7 @@ async fn answer(engine: &Engine, question: Question, sender: &Sender<Told>) {
             }
             Event::Delta { node, text } => tell(sender, "delta", json!({ "node": node, "text": text })),
             Event::Answer { record } => tell(sender, "answer", serde_json::to_value(&*record).unwrap_or_default()),
+            Event::Revised { .. } => {}
             Event::Failed { reason } => {
                 tell(sender, "failed", json!({ "error": { "message": reason.to_string() } }));
             }

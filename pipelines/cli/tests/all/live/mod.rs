@@ -3,8 +3,10 @@
 mod disks;
 mod documents;
 mod embedding;
+mod follow;
 mod former;
 mod gates;
+mod kept;
 mod late;
 mod maintain;
 mod optional;

@@ -7,34 +7,11 @@ use std::path::Path;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::run::{Engine, Options};
 
-use crate::support::{answers, model, plan_of, until};
+use crate::support::{Numbers, answers, model, plan_of, until};
 
 const ROWS: usize = 400;
 const TURNS: usize = 120;
 const EDITS: usize = 24;
-
-/// Numbers that are the same in each run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) as usize % most
-    }
-
-    /// A word: some are frequent, and most are rare.
-    fn word(&mut self) -> String {
-        let rank = (600.0_f64.powf(self.below(10_000) as f64 / 10_000.0)) as usize;
-        const PARTS: [&str; 8] = ["fer", "har", "til", "mon", "sak", "dru", "pel", "vin"];
-        format!("{}{}{}", PARTS[rank % 8], PARTS[rank / 8 % 8], PARTS[rank / 64 % 8])
-    }
-
-    fn text(&mut self, words: usize) -> String {
-        (0..words).map(|_| self.word()).collect::<Vec<_>>().join(" ")
-    }
-}
 
 /// The nodes between the query and the answer.
 fn pipeline(mode: &str, hits: &str, model: Option<&Path>) -> String {
@@ -91,7 +68,7 @@ fn cold(dir: &Path, hits: &str, model: Option<&Path>) -> Answers {
 fn edited(hits: &str, model: Option<&Path>) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let mut numbers = Numbers(7);
+    let mut numbers = Numbers::new(7);
     let mut rows: BTreeMap<usize, String> = (0..ROWS).map(|n| (n, numbers.text(30))).collect();
     let write = |rows: &BTreeMap<usize, String>| {
         let line =
