@@ -35,14 +35,26 @@ pub struct Change {
     pub delta: Arc<Delta>,
 }
 
+/// A switch to another plan.
+pub struct PlanSwitch {
+    /// The number of the plan.
+    pub plan: u64,
+    /// The number of the first of the plans that give the same answers from the same passages.
+    pub family: u64,
+    /// Other names of its corpora.
+    pub aliases: Arc<Aliases>,
+    /// What it changes in the corpora, if the plan before was of the same family and all is known.
+    pub changes: Option<Vec<Change>>,
+}
+
 /// Most epochs whose changes are kept for standing turns, and most passages in them.
 const KEPT_EPOCHS: usize = 256;
 const KEPT_PASSAGES: usize = 4096;
 
 struct State {
     current: Arc<Snapshot>,
-    /// The changes of the last epochs. `None`: not known, or of the plan.
-    changes: VecDeque<(u64, Option<Change>)>,
+    /// The changes of the last epochs. `None`: not known, or of what the plan answers.
+    changes: VecDeque<(u64, Option<Vec<Change>>)>,
     /// Corpora that are no longer in any plan. Their pending changes are not published.
     gone: BTreeSet<Arc<str>>,
     /// Epochs that turns read: the plan of each, and the number of turns.
@@ -81,7 +93,7 @@ impl Epochs {
             }
         }
         let EpochFile { epoch, indexes: versions } = known;
-        let current = Arc::new(Snapshot { epoch, plan: 1, ..Snapshot::default() });
+        let current = Arc::new(Snapshot { epoch, plan: 1, family: 1, ..Snapshot::default() });
         Ok(Self {
             changing: Mutex::default(),
             state: Mutex::new(State {
@@ -199,8 +211,8 @@ impl Epochs {
         view: CorpusSnapshot,
         delta: Option<Arc<Delta>>,
     ) -> Result<u64, IndexError> {
-        let change = delta.map(|delta| Change { corpus: corpus.clone(), delta });
-        self.change(change, |next, gone| {
+        let changes = delta.map(|delta| vec![Change { corpus: corpus.clone(), delta }]);
+        self.change(changes, |next, gone| {
             let published = !gone.contains(corpus);
             if published {
                 next.corpora.insert(corpus.clone(), Arc::new(view));
@@ -232,14 +244,13 @@ impl Epochs {
     /// `epoch.json` cannot be written; nothing is published.
     pub fn switch(
         &self,
-        plan: u64,
-        aliases: Arc<Aliases>,
+        PlanSwitch { plan, family, aliases, changes }: PlanSwitch,
         views: Vec<(Arc<str>, CorpusSnapshot)>,
         kept: impl Fn(&str) -> bool,
     ) -> Result<u64, IndexError> {
-        self.change(None, |next, gone| {
+        self.change(changes, |next, gone| {
             gone.extend(next.corpora.keys().filter(|name| !kept(name)).cloned());
-            next.plan = plan;
+            (next.plan, next.family) = (plan, family);
             next.aliases = aliases;
             next.corpora.extend(views.into_iter().map(|(name, view)| (name, Arc::new(view))));
             next.corpora.retain(|name, _| kept(name));
@@ -266,13 +277,14 @@ impl Epochs {
     pub fn changes_since(&self, epoch: u64) -> Option<Vec<Change>> {
         let state = self.state.lock();
         let later = state.changes.iter().filter(|(of, _)| *of > epoch);
-        let changes: Vec<Change> = later.map(|(_, change)| change.clone()).collect::<Option<_>>()?;
-        (changes.len() as u64 == state.current.epoch.saturating_sub(epoch)).then_some(changes)
+        let changes: Vec<Vec<Change>> = later.map(|(_, changes)| changes.clone()).collect::<Option<_>>()?;
+        let are_all = changes.len() as u64 == state.current.epoch.saturating_sub(epoch);
+        are_all.then(|| changes.into_iter().flatten().collect())
     }
 
     fn change(
         &self,
-        told: Option<Change>,
+        told: Option<Vec<Change>>,
         change: impl FnOnce(&mut Snapshot, &mut BTreeSet<Arc<str>>) -> bool,
     ) -> Result<u64, IndexError> {
         let _one = self.changing.lock();
@@ -359,11 +371,10 @@ impl Epochs {
 
 impl State {
     /// Keeps the change of an epoch for standing turns.
-    fn keep(&mut self, epoch: u64, change: Option<Change>) {
-        self.changes.push_back((epoch, change));
-        let size = |(_, change): &(u64, Option<Change>)| {
-            change.as_ref().map_or(0, |change| change.delta.added.len() + change.delta.removed.len())
-        };
+    fn keep(&mut self, epoch: u64, changes: Option<Vec<Change>>) {
+        self.changes.push_back((epoch, changes));
+        let of = |change: &Change| change.delta.added.len() + change.delta.removed.len();
+        let size = |(_, changes): &(u64, Option<Vec<Change>>)| changes.iter().flatten().map(of).sum::<usize>();
         let mut passages: usize = self.changes.iter().map(size).sum();
         while self.changes.len() > KEPT_EPOCHS || passages > KEPT_PASSAGES {
             passages -= self.changes.pop_front().as_ref().map_or(0, size);

@@ -276,7 +276,8 @@ impl Flow {
         let generation = shared.generations.read().get(&snapshot.plan).cloned();
         let is_adjusted = caller.as_ref().is_some_and(|caller| !caller.adjust().is_empty());
         let caches = generation.as_ref().is_some_and(|generation| generation.cache.is_some()) && !is_adjusted;
-        let key = caches.then(|| AnswerCache::key(snapshot.plan, &turn));
+        let family = snapshot.family;
+        let key = caches.then(|| AnswerCache::key(family, &turn));
         // Who wants to see every step gets every step.
         let looks = !caller.as_ref().is_some_and(Caller::traces);
         let cached = key.filter(|_| looks).and_then(|key| shared.answers.find(&key, snapshot.epoch));

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, ScoreUse};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
 
 use crate::fusion::lists;
@@ -41,6 +41,10 @@ fn default_top() -> usize {
 }
 
 impl Function for AppendConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::Left
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, built_at_once,
+    OperatorKind, ScoreUse, built_at_once,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
@@ -64,6 +64,10 @@ fn yes() -> bool {
 }
 
 impl OperatorConfig for CleanConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         if !(self.urls || self.headers || self.markup || self.titles) {
             check.error("wrong-value", "urls", "there is nothing to remove: all options are off");

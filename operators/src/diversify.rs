@@ -19,7 +19,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
-    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    ModelUse, Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, StandingDocuments,
+    StandingQueries, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, Vector};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
@@ -125,10 +126,15 @@ impl Operator for Diversify {
             let reader = corpus.map(|corpus| corpus.part(&self.key)).transpose()?;
             let others = corpus.and_then(|corpus| corpus.other_parts(&self.key, None, &call.turn));
             let vectors = passage_vectors(reader.as_deref(), others.as_ref(), &self.embedder, candidates).await?;
+            call.watch.put(OfDocuments::of(candidates));
             let hits = choose(candidates, &vectors, self.config.lambda, self.config.top);
             Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits })))
         }
         .boxed()
+    }
+
+    fn standing(&self, _: bool) -> Option<Box<dyn StandingQueries>> {
+        Some(Box::new(StandingDocuments::default()))
     }
 
     fn weight(&self, call: &Call) -> usize {

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, TextEffect, built_at_once,
+    OperatorKind, ScoreUse, TextEffect, built_at_once,
 };
 use turnflow_engine::record::{Failure, PortType, Value};
 use turnflow_engine::spec::from_tree;
@@ -42,6 +42,10 @@ pub struct FallbackConfig {
 }
 
 impl OperatorConfig for FallbackConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         if self.inputs.len() < 2 {
             check.error("wrong-value", "inputs", "at least two inputs are required");

@@ -20,8 +20,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, OfDocuments,
+    Operator, OperatorConfig, OperatorError, OperatorKind, ScoreUse, StandingDocuments, StandingQueries, built_at_once,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
@@ -69,6 +69,10 @@ pub struct GroupByDocumentConfig {
 }
 
 impl OperatorConfig for GroupByDocumentConfig {
+    fn score_use(&self) -> ScoreUse {
+        if self.score == Score::Sum { ScoreUse::Read } else { ScoreUse::PassedOn }
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("top", self.top, 1, 100_000);
     }
@@ -107,6 +111,7 @@ impl Operator for GroupByDocument {
                 }
                 None => None,
             };
+            call.watch.put(OfDocuments::of(hits));
             let mut documents = Vec::new();
             for Hit { chunk, score } in grouped(hits, self.0.score) {
                 let document = &chunk.document;
@@ -131,6 +136,10 @@ impl Operator for GroupByDocument {
             Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits: documents })))
         }
         .boxed()
+    }
+
+    fn standing(&self, _: bool) -> Option<Box<dyn StandingQueries>> {
+        Some(Box::new(StandingDocuments::default()))
     }
 }
 

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::json;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, TextEffect, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, ScoreUse, TextEffect, built_at_once,
 };
 use turnflow_engine::inference::{InferenceError, PairScorer, Priority};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -88,6 +88,10 @@ fn default_sentence() -> String {
 }
 
 impl OperatorConfig for NliConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("passages", self.passages, 1, 1000);
         for label in [Label::Contradiction, Label::Entailment] {

@@ -18,7 +18,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, built_at_once,
 };
 use turnflow_engine::record::{PortType, PromptFor, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -89,6 +89,10 @@ fn default_characters() -> Option<usize> {
 }
 
 impl OperatorConfig for PromptConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("passages", self.passages, 1, 1000);
         if let Some(characters) = self.characters {

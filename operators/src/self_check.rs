@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, TextEffect, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, TextEffect, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -100,6 +100,10 @@ fn default_sentence() -> String {
 }
 
 impl OperatorConfig for SelfCheckConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("min_relevance", self.min_relevance, 0.0, 1.0);
         check.range("min_overlap", self.min_overlap, 0.0, 1.0);

@@ -309,7 +309,14 @@ impl FollowedEpochs {
             };
             views.insert(name, view);
         }
-        self.epochs.follow(Snapshot { epoch, plan, corpora: views, aliases, lease: Some(Arc::new(lease)) });
+        self.epochs.follow(Snapshot {
+            epoch,
+            plan,
+            family: plan,
+            corpora: views,
+            aliases,
+            lease: Some(Arc::new(lease)),
+        });
         Ok(())
     }
 }

@@ -312,7 +312,7 @@ impl ServedParts {
         let (feed, targets) = feed.map_or((None, active), |(feed, targets)| (Some(feed), targets));
         targets.prepare(commits, None).await?;
         let (published, told) = oneshot::channel();
-        let view = indexes.switch(feed, filled, told, Some(version)).await.map_err(|error| error.to_string())?;
+        let (view, _) = indexes.switch(feed, filled, told, Some(version)).await.map_err(|error| error.to_string())?;
         let stored = view.versions.get(PASSAGES).copied();
         let lacking = Lacking { indexes: view.missing.clone(), ..indexes.progress().lacking_here() };
         let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true, stored, lacking };

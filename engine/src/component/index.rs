@@ -1,6 +1,7 @@
 //! Indexes: their definitions, the preparation of contents, and the changes of an epoch.
 
 use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use futures::future::BoxFuture;
 
 use super::{IndexError, Inventory, Maintained, MaintenanceLimits, OperatorError, Permitted};
 use crate::document::{Chunk, Content};
+use crate::metadata::{FieldValue, Metadata};
 
 /// The definition of one index of a corpus. Two retrievers whose definitions have the same key
 /// share one index.
@@ -74,6 +76,30 @@ pub struct Delta {
 }
 
 impl Delta {
+    /// The same without the passages of which only these fields of the metadata differ.
+    #[must_use]
+    pub fn without_fields(&self, fields: &BTreeSet<String>) -> Self {
+        let kept = |metadata: &Metadata| -> Vec<(Arc<str>, FieldValue)> {
+            let rest = metadata.fields().filter(|(name, _)| !fields.contains(&***name));
+            rest.map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        let is_same = |one: &Chunk, other: &Chunk| {
+            one.hash == other.hash && one.readers == other.readers && kept(&one.metadata) == kept(&other.metadata)
+        };
+        let by_id = |chunks: &[Arc<Chunk>]| -> BTreeMap<Arc<str>, Arc<Chunk>> {
+            chunks.iter().map(|chunk| (chunk.id.clone(), chunk.clone())).collect()
+        };
+        let (added, removed) = (by_id(&self.added), by_id(&self.removed));
+        let differs = |chunk: &&Arc<Chunk>, others: &BTreeMap<Arc<str>, Arc<Chunk>>| {
+            others.get(&chunk.id).is_none_or(|other| !is_same(chunk, other))
+        };
+        Self {
+            added: self.added.iter().filter(|chunk| differs(chunk, &removed)).cloned().collect(),
+            removed: self.removed.iter().filter(|chunk| differs(chunk, &added)).cloned().collect(),
+            whole: self.whole,
+        }
+    }
+
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         !self.whole && self.added.is_empty() && self.removed.is_empty()

@@ -54,4 +54,4 @@ pub use passages::{Paged, Passages, Permitted};
 pub use query_join::{QueryJoin, Sums, Weights};
 pub(crate) use snapshot::less;
 pub use snapshot::{CorpusSnapshot, Snapshot};
-pub use watch::{StandingQueries, Watch, WatchSlot};
+pub use watch::{OfDocuments, StandingDocuments, StandingQueries, Watch, WatchSlot};

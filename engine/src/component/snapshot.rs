@@ -113,6 +113,8 @@ pub struct Snapshot {
     pub epoch: u64,
     /// The number of the plan that answers turns of this epoch; counts from 1 in a process.
     pub plan: u64,
+    /// The number of the first of the plans that give the same answers from the same passages as this one.
+    pub family: u64,
     /// Corpora by name.
     pub corpora: BTreeMap<Arc<str>, Arc<CorpusSnapshot>>,
     /// Other names of the corpora.

@@ -2,12 +2,13 @@
 //! change cannot reach are not answered again.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::{CorpusSnapshot, Delta};
+use crate::record::Hit;
 
 /// Where the call of an operator says what decides whether a change of its corpus can reach its value: a [`Watch`].
 /// Without one, every change can.
@@ -59,4 +60,61 @@ pub trait StandingQueries {
         corpus: &CorpusSnapshot,
         among: Option<&BTreeSet<u32>>,
     ) -> Option<Vec<u32>>;
+}
+
+/// A [`Watch`]: the call has read nothing of its corpus but passages of these documents, most of them those of its input.
+pub struct OfDocuments(Vec<Arc<str>>);
+
+impl OfDocuments {
+    /// The documents of these hits.
+    pub fn of(hits: &[Hit]) -> Self {
+        let mut documents: Vec<Arc<str>> = hits.iter().map(|hit| hit.chunk.document.clone()).collect();
+        documents.sort_unstable();
+        documents.dedup();
+        Self(documents)
+    }
+}
+
+/// The calls of an operator that says [`OfDocuments`]: a change reaches those that have read its documents.
+#[derive(Default)]
+pub struct StandingDocuments {
+    by_document: HashMap<Arc<str>, BTreeSet<u32>>,
+    by_turn: HashMap<u32, Vec<Arc<str>>>,
+}
+
+impl StandingQueries for StandingDocuments {
+    fn put(&mut self, turn: u32, watch: Watch) -> bool {
+        let Ok(documents) = watch.downcast::<OfDocuments>() else { return false };
+        self.remove(turn);
+        for document in &documents.0 {
+            self.by_document.entry(document.clone()).or_default().insert(turn);
+        }
+        self.by_turn.insert(turn, documents.0);
+        true
+    }
+
+    fn remove(&mut self, turn: u32) {
+        for document in self.by_turn.remove(&turn).into_iter().flatten() {
+            if let Some(turns) = self.by_document.get_mut(&document) {
+                turns.remove(&turn);
+                if turns.is_empty() {
+                    self.by_document.remove(&document);
+                }
+            }
+        }
+    }
+
+    fn reached(
+        &mut self,
+        changes: &[Arc<Delta>],
+        _: &CorpusSnapshot,
+        among: Option<&BTreeSet<u32>>,
+    ) -> Option<Vec<u32>> {
+        let changed = changes.iter().flat_map(|delta| delta.added.iter().chain(&delta.removed));
+        let documents: BTreeSet<&Arc<str>> = changed.map(|chunk| &chunk.document).collect();
+        let turns = documents.into_iter().filter_map(|document| self.by_document.get(document)).flatten();
+        let turns: BTreeSet<u32> =
+            turns.copied().filter(|turn| among.is_none_or(|among| among.contains(turn))).collect();
+        Some(turns.into_iter().collect())
+    }
 }

@@ -22,7 +22,7 @@ use super::chunks::{Changes, Chunks, Numbers};
 use super::prepare::Preparing;
 use super::slot::Slot;
 use super::stored::Stored;
-use super::{CorpusState, Parts, RETRY};
+use super::{CorpusState, Parts, RETRY, Switched};
 use crate::cluster::{Prepared, Target};
 use crate::component::{CorpusSnapshot, Index, IndexError, Maintained, MaintenanceLimits, PassageStore, Passages};
 use crate::document::Chunk;
@@ -74,7 +74,7 @@ pub(super) enum Job {
     Switch {
         feed: Option<u64>,
         added: Vec<AddedIndex>,
-        reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
+        reply: oneshot::Sender<Result<Switched, IndexError>>,
         published: oneshot::Receiver<bool>,
         /// The version under which the first process of a cluster keeps the view.
         version: Option<u64>,

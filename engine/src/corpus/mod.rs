@@ -236,12 +236,15 @@ impl CorpusIndexes {
         added: Vec<AddedIndex>,
         published: oneshot::Receiver<bool>,
         version: Option<u64>,
-    ) -> Result<CorpusSnapshot, IndexError> {
+    ) -> Result<Switched, IndexError> {
         let (reply, view) = oneshot::channel();
         let _ = self.jobs.send(Job::Switch { feed, added, reply, published, version });
         view.await.map_err(|_| IndexError::Feed)?
     }
 }
+
+/// The view of a corpus after a switch to another feed, and what the switch changes, if that is known.
+pub type Switched = (CorpusSnapshot, Option<Arc<Delta>>);
 
 /// State of one feed of a corpus (a source and a chunker) that all workers share.
 #[derive(Clone)]

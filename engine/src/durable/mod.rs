@@ -40,6 +40,9 @@ use crate::sinks::SinkHandle;
 /// Bytes of changes that may wait for a checkpoint; then no more records are read.
 const UNWRITTEN: u64 = 16 << 20;
 
+/// The database in a state directory.
+const STORE: &str = "turns.redb";
+
 /// The position of each sink, by node.
 pub type SinkPositions = BTreeMap<Arc<str>, SinkPosition>;
 
@@ -95,6 +98,21 @@ enum Kept {
 
 /// A conversation as it is loaded.
 pub(crate) type Loaded = Result<Option<StoredConversation>, StoreError>;
+
+/// The standing turns in a state directory that no process uses.
+///
+/// # Errors
+///
+/// The database is in use, or cannot be read.
+pub fn standing_turns(state: &Path) -> Result<Vec<Arc<Turn>>, StoreError> {
+    let path = state.join(STORE);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let mut stored = Store::open(&path)?.standing()?;
+    stored.sort_by_key(|stored| stored.since);
+    Ok(stored.into_iter().map(|stored| stored.turn).collect())
+}
 
 /// Durable state in the state directory. Without one, nothing outlives the process.
 pub struct Durable {
@@ -167,7 +185,7 @@ impl Durable {
     pub fn keep(&self, directory: &Path) -> Result<(), StoreError> {
         let _one = self.committing.lock();
         if !self.is_kept() {
-            let _ = self.store.set(Kept::Here(Store::open(&directory.join("turns.redb"))?));
+            let _ = self.store.set(Kept::Here(Store::open(&directory.join(STORE))?));
         }
         Ok(())
     }

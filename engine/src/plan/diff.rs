@@ -73,6 +73,16 @@ impl PlanFingerprint {
         }
     }
 
+    /// Whether both plans give the same answers from the same passages: they differ in the sources of the corpora, in how
+    /// these are cut, and in limits at most.
+    pub fn answers_like(&self, other: &Self) -> bool {
+        let names = |parts: &BTreeMap<Arc<str>, Part>| parts.keys().cloned().collect::<Vec<_>>();
+        self.models == other.models
+            && self.nodes == other.nodes
+            && self.aliases == other.aliases
+            && names(&self.corpora) == names(&other.corpora)
+    }
+
     /// The fingerprint of a plan that runs without these models.
     pub(crate) fn running_without(mut self, lacking: impl Iterator<Item = Arc<str>>) -> Self {
         self.lacking = lacking.collect();

@@ -356,7 +356,7 @@ impl RuntimeContext {
     #[allow(clippy::too_many_arguments)]
     pub fn generation(
         &self,
-        number: u64,
+        (number, family): (u64, u64),
         plan: &Plan,
         loaded: &Loaded,
         definitions: &Definitions,
@@ -423,6 +423,7 @@ impl RuntimeContext {
         let aliases = Arc::new(plan.aliases());
         Ok(Arc::new(Generation {
             number,
+            family,
             nodes,
             stamp,
             mode,

@@ -1,5 +1,6 @@
 //! Options of a run.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -72,6 +73,9 @@ pub struct Options {
     pub backup: Option<Arc<dyn BackupStore>>,
     /// Whether to give up the start, which may load models and restore indexes for long.
     pub is_cancelled: Option<IsCancelled>,
+    /// Metadata fields whose change alone, by a reload, reaches no standing turn. A pipeline whose filters read such a field
+    /// must not name it here.
+    pub quiet_fields: BTreeSet<String>,
 }
 
 impl Default for Options {
@@ -92,6 +96,7 @@ impl Default for Options {
             cluster: None,
             backup: None,
             is_cancelled: None,
+            quiet_fields: BTreeSet::new(),
         }
     }
 }

@@ -268,7 +268,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
             sinks.insert(node.id.clone(), sink);
         }
     }
-    let generation = context.generation(1, plan, &loaded, &definitions, &sinks, |_| None, &is_cancelled)?;
+    let generation = context.generation((1, 1), plan, &loaded, &definitions, &sinks, |_| None, &is_cancelled)?;
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
         pool.tell(&Command::Generation(generation.clone()));

@@ -101,15 +101,15 @@ impl Default for State {
 }
 
 impl AnswerCache {
-    /// The hash of what decides an answer: the plan, the question, its history, and everything that its record says
+    /// The hash of what decides an answer: the family of plans, the question, its history, and everything that its record says
     /// besides, with the principal and the filter. The conversation and the time do not count.
-    pub fn key(plan: u64, turn: &Turn) -> AnswerKey {
+    pub fn key(family: u64, turn: &Turn) -> AnswerKey {
         let mut hasher = blake3::Hasher::new();
         let mut add = |part: &[u8]| {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         };
-        add(&plan.to_le_bytes());
+        add(&family.to_le_bytes());
         add(turn.source.as_bytes());
         add(turn.text.as_bytes());
         add(&(turn.history.len() as u64).to_le_bytes());

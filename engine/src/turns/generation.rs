@@ -46,6 +46,8 @@ pub struct RunningNode {
 pub struct Generation {
     /// Counts the plans of a process from 1.
     pub number: u64,
+    /// The number of the first of the plans that give the same answers from the same passages as this one.
+    pub family: u64,
     /// Its nodes; every node is after its upstream nodes.
     pub nodes: Vec<RunningNode>,
     /// The provenance of answers, except for the epoch, which each turn has itself.

@@ -33,7 +33,7 @@ pub(super) struct NodeRead {
 /// What one call of the pipeline has read, on its worker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
-    plan: u64,
+    family: u64,
     number: u32,
 }
 
@@ -57,8 +57,8 @@ pub(super) enum Reached {
 /// What the standing turns of a worker depend on.
 #[derive(Default)]
 pub(super) struct Watched {
-    /// The generation that has answered them.
-    plan: u64,
+    /// The family of plans that has answered them.
+    family: u64,
     /// The operators' lists, by node. `None`: the operator can tell nothing.
     nodes: HashMap<usize, Option<Node>>,
     /// Turns that any change of a corpus reaches.
@@ -78,12 +78,13 @@ struct Node {
 
 impl Watched {
     /// Adds what a turn has read. `None`: nothing is known of it, so every change may reach it.
-    pub fn put(&mut self, generation: &Generation, plan: u64, reads: Reads, owners: Vec<Owner>) -> Option<Slot> {
-        if plan > self.plan {
-            // All turns are answered again by a new plan.
-            *self = Self { plan, missing: std::mem::take(&mut self.missing), ..Self::default() };
+    pub fn put(&mut self, generation: &Generation, reads: Reads, owners: Vec<Owner>) -> Option<Slot> {
+        let family = generation.family;
+        if family > self.family {
+            // All turns are answered again by a plan of another family.
+            *self = Self { family, missing: std::mem::take(&mut self.missing), ..Self::default() };
         }
-        if reads.has_failed || plan < self.plan || owners.is_empty() {
+        if reads.has_failed || family < self.family || owners.is_empty() {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -105,13 +106,13 @@ impl Watched {
                 }
             }
         }
-        Some(Slot { plan, number: slot })
+        Some(Slot { family, number: slot })
     }
 
     /// Keeps a slot for another owner, too. Returns whether it is still there.
     pub fn share(&mut self, slot: Slot, owner: Owner) -> bool {
         let owners =
-            self.owners.get_mut(slot.number as usize).filter(|owners| slot.plan == self.plan && !owners.is_empty());
+            self.owners.get_mut(slot.number as usize).filter(|owners| slot.family == self.family && !owners.is_empty());
         owners.is_some_and(|owners| {
             owners.push(owner);
             true
@@ -119,8 +120,8 @@ impl Watched {
     }
 
     /// An owner leaves a slot. It is free after the last one.
-    pub fn remove(&mut self, Slot { plan, number: slot }: Slot, owner: &Owner) {
-        if plan != self.plan {
+    pub fn remove(&mut self, Slot { family, number: slot }: Slot, owner: &Owner) {
+        if family != self.family {
             return;
         }
         let Some(owners) = self.owners.get_mut(slot as usize).filter(|owners| !owners.is_empty()) else { return };
@@ -140,10 +141,8 @@ impl Watched {
     pub fn reached(&mut self, changes: Option<Vec<Change>>, now: &Snapshot) -> Reached {
         let missing = missing(now);
         let is_complete = std::mem::replace(&mut self.missing, missing) == self.missing;
-        match changes
-            .filter(|_| is_complete && now.plan == self.plan)
-            .and_then(|changes| self.slots(&changes, now, None))
-        {
+        let is_same = now.family == self.family;
+        match changes.filter(|_| is_complete && is_same).and_then(|changes| self.slots(&changes, now, None)) {
             Some(slots) => {
                 let owners = slots.into_iter().filter_map(|slot| self.owners.get(slot as usize));
                 Reached::Some(owners.flatten().cloned().collect())
@@ -154,11 +153,12 @@ impl Watched {
 
     /// Which of these slots earlier changes reach: those after the epoch that their turns have read.
     pub fn reached_late(&mut self, slots: &[Slot], changes: Option<Vec<Change>>, now: &Snapshot) -> Vec<Slot> {
-        let is_complete = missing(now) == self.missing && now.plan == self.plan;
-        let among: BTreeSet<u32> = slots.iter().filter(|slot| slot.plan == self.plan).map(|slot| slot.number).collect();
+        let is_complete = missing(now) == self.missing && now.family == self.family;
+        let among: BTreeSet<u32> =
+            slots.iter().filter(|slot| slot.family == self.family).map(|slot| slot.number).collect();
         match changes.filter(|_| is_complete).and_then(|changes| self.slots(&changes, now, Some(&among))) {
             Some(reached) => {
-                let is_reached = |slot: &&Slot| slot.plan != self.plan || reached.contains(&slot.number);
+                let is_reached = |slot: &&Slot| slot.family != self.family || reached.contains(&slot.number);
                 slots.iter().filter(is_reached).copied().collect()
             }
             None => slots.to_vec(),

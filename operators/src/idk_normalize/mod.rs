@@ -39,7 +39,7 @@ use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, TextEffect,
+    OperatorConfig, OperatorError, OperatorKind, ScoreUse, TextEffect,
 };
 use turnflow_engine::inference::Embedder;
 use turnflow_engine::language::{Generator, SamplingFields};
@@ -139,6 +139,10 @@ fn default_sentence() -> String {
 }
 
 impl OperatorConfig for IdkNormalizeConfig {
+    fn score_use(&self) -> ScoreUse {
+        ScoreUse::PassedOn
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         if self.sentence.trim().is_empty() {
             check.error("wrong-value", "sentence", "the sentence is empty");

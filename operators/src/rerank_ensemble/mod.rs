@@ -36,7 +36,8 @@ use futures::future::{BoxFuture, join_all};
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
-    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    ModelUse, Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, ScoreUse, StandingDocuments,
+    StandingQueries, built_at_once,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
@@ -150,6 +151,13 @@ impl RerankEnsembleConfig {
 }
 
 impl OperatorConfig for RerankEnsembleConfig {
+    fn score_use(&self) -> ScoreUse {
+        match self.members.iter().any(|member| matches!(member.by, By::Score)) {
+            true => ScoreUse::Read,
+            false => ScoreUse::Left,
+        }
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);
@@ -236,12 +244,14 @@ impl Operator for RerankEnsemble {
             let Hits { query, hits } = &**call.hits(0)?;
             let candidates = &hits[..hits.len().min(self.config.depth)];
             if candidates.is_empty() {
+                call.watch.put(OfDocuments::of(candidates));
                 return Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits: Vec::new() })));
             }
             let corpus = match &self.config.corpus {
                 Some(corpus) => Some(&**corpus.resolve(&call.turn, &call.snapshot)?),
                 None => None,
             };
+            call.watch.put(OfDocuments::of(candidates));
             let weights = call.weights_or(&self.weights);
             let scored = self.members.iter().map(|(_, member)| member.score(query, candidates, corpus, &call.turn));
             let mut failure = None;
@@ -266,6 +276,10 @@ impl Operator for RerankEnsemble {
             }
         }
         .boxed()
+    }
+
+    fn standing(&self, _: bool) -> Option<Box<dyn StandingQueries>> {
+        Some(Box::new(StandingDocuments::default()))
     }
 
     fn weight(&self, call: &Call) -> usize {

@@ -24,6 +24,13 @@ assert "nine" in answer.text and answer.status == "answered" and answer.hits[0].
 assert "four euros" in "".join(talk.stream("What does a ticket cost?"))
 assert [said.speaker for said in talk.history] == ["user", "agent"] * 2 and talk.turn == 3, talk.history
 
+watched = client.watch("When does the ferry leave?")
+assert "nine" in next(watched).text
+documents.put(Document("a b/ü?.md", "The ferry to the island leaves at ten.", "Island", {"lang": "en"}))
+assert "ten" in next(watched).text
+watched.close()
+documents.put(Document("a b/ü?.md", "The ferry to the island leaves at nine.", "Island", {"lang": "en"}), wait=True)
+
 names = [event.name for event in client.events("ferry", trace=True)]
 assert names[0] == "started" and "node" in names and names[-1] == "answer", names
 assert not client.ask("ferry", adjust={"skip": ["found"]}).hits

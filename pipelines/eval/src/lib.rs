@@ -5,6 +5,7 @@ pub mod adapting;
 pub mod breakdown;
 pub mod calibration;
 pub mod generation;
+pub mod impact;
 pub mod import;
 pub mod matrix;
 pub mod memory;

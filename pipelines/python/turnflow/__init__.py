@@ -7,6 +7,8 @@
     print(talk.ask("When does the ferry leave?").text)
     for piece in talk.stream("And when does it return?"):
         print(piece, end="")
+    for answer in client.watch("When does the ferry leave?"):
+        print(answer.text)
 """
 
 from .client import (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -47,7 +49,7 @@ class Answer:
     """The answer to a turn. `record` has all fields."""
 
     text: str
-    status: Literal["answered", "idk"]
+    status: Literal["answered", "idk", "failed"]
     query: str
     hits: list[Hit]
     epoch: int
@@ -57,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a turn: `started`, `node`, `delta` or `answer`, with its fields."""
+    """An event of a turn: `started`, `node`, `delta`, `answer` or `revised`, with its fields."""
 
     name: str
     data: dict[str, Any]
@@ -229,6 +231,50 @@ class Client:
                 if event.name == "failed":
                     raise _error(200, event.data)
                 yield event
+
+    def watch(
+        self,
+        text: str,
+        history: Sequence[Utterance] = (),
+        *,
+        conversation_id: str | None = None,
+        turn: int = 1,
+        collection: str | None = None,
+    ) -> Iterator[Answer]:
+        """Asks a question and gives its answer, and a new one whenever the documents change so that the answer is
+        another one. If the connection is lost or the server restarts, the question is asked again, and only an answer
+        that differs is given. Closing the iterator ends it.
+
+        Raises `TurnflowError` if the server refuses the question, or if it cannot be reached for `timeout` seconds.
+        """
+        record = self._turn(text, history, conversation_id, turn, collection, None)
+        record["live"] = True
+        last: tuple[Any, ...] | None = None
+        lost, pause = 0.0, 0.5
+        while True:
+            try:
+                with self._open("POST", "/v1/turns", {"pipeline": self.pipeline}, record) as response:
+                    lost, pause = 0.0, 0.5
+                    for event in _events(response):
+                        if event.name == "failed" and "answer" not in event.data:
+                            raise _error(200, event.data)
+                        if event.name not in ("answer", "revised"):
+                            continue
+                        answer = _answer(event.data)
+                        said = (answer.status, answer.text, [(hit.passage, hit.text) for hit in answer.hits])
+                        if said != last:
+                            last = said
+                            yield answer
+            except TurnflowError as error:
+                if error.status not in (0, 429, 502, 503, 504):
+                    raise
+                if lost >= self.timeout:
+                    raise
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                if lost >= self.timeout:
+                    raise TurnflowError(0, f"lost the connection to {self.url}: {error}") from error
+            time.sleep(pause)
+            lost, pause = lost + pause, min(pause * 2, 10.0)
 
     def queue(self, text: str, *, conversation_id: str, turn: int, collection: str | None = None) -> str:
         """Puts a turn into the queue of the pipeline's source `Turns`. It is on the server's disk when the call

@@ -8,7 +8,8 @@ function identifier() {
   return `page-${Array.from(bytes, byte => byte.toString(16).padStart(2, '0')).join('')}`;
 }
 
-/** A turn. Events: `step` and `delta` (with the node in `detail`), `end`. */
+/** A turn. Events: `step` and `delta` (with the node in `detail`), `end`, and `revised` when the documents have changed so that
+ * the answer is another one. */
 export class Turn extends EventTarget {
   /** `running`, then `answered`, `idk`, `failed` or `stopped`. */
   state = 'running';
@@ -17,6 +18,8 @@ export class Turn extends EventTarget {
   answer = '';
   record = null;
   problem = null;
+  /** The answer before the documents changed. */
+  former = null;
   children = [];
   picked = 0;
   began = performance.now();
@@ -33,9 +36,9 @@ export class Turn extends EventTarget {
   /** A turn of an earlier visit of the page. */
   static ended(parent, packed) {
     const turn = new Turn({ parent, ...packed });
-    const { conversation, state, answer, record, problem, took_ms, steps } = packed;
+    const { conversation, state, answer, record, problem, former, took_ms, steps } = packed;
     // A turn that was running when the page was left was cancelled.
-    Object.assign(turn, { conversation, answer, record, problem, took_ms, state: state === 'running' ? 'stopped' : state, steps: new Map(steps) });
+    Object.assign(turn, { conversation, answer, record, problem, former: former ?? null, took_ms, state: state === 'running' ? 'stopped' : state, steps: new Map(steps) });
     return turn;
   }
 
@@ -60,19 +63,39 @@ export class Turn extends EventTarget {
     this.#stopped.abort();
   }
 
+  /** The answer is not followed any more. */
+  leave() {
+    if (this.state !== 'running') this.#stopped.abort();
+  }
+
   async run() {
     const { collection, adjust, conversation, history, number, text } = this;
-    const body = { conversation_id: conversation, turn: number, speaker: 'user', text, history };
+    const body = { conversation_id: conversation, turn: number, speaker: 'user', text, history, live: true };
     if (collection) body.collection = collection;
     if (adjust) body.adjust = adjust;
     const path = `/v1/turns?stream=true&trace=true&pipeline=${encodeURIComponent(this.pipeline.name)}`;
-    try {
-      for await (const { event, data } of events(path, body, this.#stopped.signal)) this.#take(event, data);
-      if (this.state === 'running') throw new ApiError(0, 'The connection ended before the answer did.');
-    } catch (error) {
-      if (this.#stopped.signal.aborted) this.state = 'stopped';
-      else this.#fail(error.message);
+    for (;;) {
+      try {
+        for await (const { event, data } of events(path, body, this.#stopped.signal)) this.#take(event, data);
+        if (this.state === 'running') throw new ApiError(0, 'The connection ended before the answer did.');
+      } catch (error) {
+        // There is an answer; it is only not followed any more.
+        if (this.state !== 'running') return;
+        // Other tabs follow as many answers as are allowed.
+        if (error.status === 429 && body.live) {
+          delete body.live;
+          continue;
+        }
+        if (this.#stopped.signal.aborted) this.state = 'stopped';
+        else this.#fail(error.message);
+      }
+      break;
     }
+    this.#end();
+  }
+
+  #end() {
+    if (this.took_ms !== undefined) return;
     this.took_ms = this.record?.latency_ms ?? performance.now() - this.began;
     this.dispatchEvent(new CustomEvent('end'));
   }
@@ -94,11 +117,19 @@ export class Turn extends EventTarget {
       this.dispatchEvent(new CustomEvent('delta', { detail: data.node }));
     } else if (event === 'answer') {
       [this.state, this.record, this.answer] = [data.status, data, data.answer];
+      this.#end();
+    } else if (event === 'revised') {
+      [this.former, this.problem] = [this.answer, null];
+      [this.state, this.record, this.answer] = [data.status, data, data.answer];
+      // Its passages are those of the record, and not those of the first run.
+      for (const node of this.pipeline.answering) this.steps.delete(node);
+      this.dispatchEvent(new CustomEvent('revised'));
     } else if (event === 'failed') {
       // A record of a failed turn, or an error of the request.
       if (data.stamp) this.record = data;
       this.answer = '';
       this.#fail(typeof data.error === 'string' ? data.error : data.error?.message ?? 'The turn failed.');
+      this.#end();
     }
   }
 }

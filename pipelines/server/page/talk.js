@@ -13,6 +13,8 @@ export class Talk {
   #conversation = kept();
   #drawn = new Map();
   #running = null;
+  /** The last turn, whose answer is followed. */
+  #live = null;
   #turns = byId('turns');
   #question = byId('question');
 
@@ -48,9 +50,12 @@ export class Talk {
     const turn = new Turn({ parent, text, pipeline, collection: this.#context.collection(), adjust: this.#context.adjust() });
     this.#conversation.add(turn);
     this.#running = turn;
+    this.#live?.leave();
+    this.#live = turn;
     const update = perFrame(() => this.#update(turn));
     for (const event of ['step', 'delta']) turn.addEventListener(event, update);
     turn.addEventListener('end', () => this.#ended(turn));
+    turn.addEventListener('revised', () => this.#revised(turn));
     this.#draw();
     this.#context.show(turn);
     this.#busy();
@@ -70,6 +75,13 @@ export class Talk {
     }
   }
 
+  #revised(turn) {
+    keep(this.#conversation);
+    if (!this.#drawn.has(turn)) return;
+    this.#update(turn);
+    announce(`The documents have changed. Answer: ${turn.answer}`);
+  }
+
   #busy() {
     const held = document.activeElement;
     const [send, stop] = [byId('send'), byId('stop')];
@@ -82,6 +94,8 @@ export class Talk {
   #fresh() {
     this.#running?.stop();
     this.#running = null;
+    this.#live?.leave();
+    this.#live = null;
     this.#conversation = new Conversation();
     forget();
     this.#drawn.clear();
@@ -180,7 +194,9 @@ export class Talk {
       ? button(part.raw, () => this.#context.cite(turn, part.cites, part.sentence),
         { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')} in the workflow` })
       : part.text));
-    return [...parts, problem].filter(Boolean);
+    const former = turn.former !== null && h('details', { class: 'former' },
+      h('summary', {}, 'The documents have changed since you asked. Before:'), h('p', { dir: 'auto' }, clean(turn.former) || 'No answer.'));
+    return [...parts, problem, former].filter(Boolean);
   }
 
   #state(turn) {

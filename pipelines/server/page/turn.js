@@ -61,6 +61,7 @@ export class Workflow {
     const write = perFrame(() => { for (const id of waiting) this.#write(id); waiting.clear(); });
     turn.addEventListener('delta', ({ detail }) => { waiting.add(detail); write(); }, { signal });
     turn.addEventListener('end', () => this.#end(), { signal });
+    turn.addEventListener('revised', () => this.#end(), { signal });
     if (turn.state === 'running') this.#clock = setInterval(() => this.#times(), 500);
     this.#end();
   }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{AddedIndex, IndexWriter, committed, view};
-use crate::component::{CorpusSnapshot, Delta, IndexError, Passages};
+use crate::component::{Delta, IndexError, Passages};
 use crate::corpus::chunks::{Chunks, Numbers, difference};
 use crate::corpus::slot::Slot;
-use crate::corpus::{Parts, RETRY};
+use crate::corpus::{Parts, RETRY, Switched};
 
 impl IndexWriter {
     pub(super) async fn switch(
         &mut self,
         feed: Option<u64>,
         added: Vec<AddedIndex>,
-        reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
+        reply: oneshot::Sender<Result<Switched, IndexError>>,
         published: oneshot::Receiver<bool>,
         version: Option<u64>,
     ) {
@@ -23,12 +23,12 @@ impl IndexWriter {
         let mut joining = Vec::new();
         let view = self.prepare_switch(target, added, &mut joining).await;
         let good = view.is_ok();
-        let passages = view.as_ref().map(|view| view.passages.clone()).unwrap_or_default();
+        let passages = view.as_ref().map(|(view, _)| view.passages.clone()).unwrap_or_default();
         if good && target == self.active {
             // The indexes are up to date now, whether or not the switch takes effect.
             self.passages = passages.clone();
         }
-        let others = view.as_ref().ok().and_then(|view| view.others.as_ref()).map(|others| others.lacking.clone());
+        let others = view.as_ref().ok().and_then(|(view, _)| view.others.as_ref()).map(|others| others.lacking.clone());
         self.told = self.preparing.progress.lacking_here().missing;
         let heard = reply.send(view).is_ok();
         if good && heard && published.await.unwrap_or(false) {
@@ -72,7 +72,7 @@ impl IndexWriter {
         target: u64,
         added: Vec<AddedIndex>,
         joining: &mut Vec<Slot>,
-    ) -> Result<CorpusSnapshot, IndexError> {
+    ) -> Result<Switched, IndexError> {
         if target != self.active
             && let Some(mut chunks) = self.feeds.remove(&target)
         {
@@ -88,6 +88,8 @@ impl IndexWriter {
             false => Arc::new(Passages::of(chunks.each())),
         };
         let delta = if self.whole { chunks.whole() } else { difference(before, chunks) };
+        // What other processes change is not known here.
+        let is_known = !self.whole && matches!(self.parts, Parts::Whole);
         let nothing = delta.is_empty();
         // The other processes switch their parts meanwhile.
         let others = match &mut self.parts {
@@ -128,6 +130,6 @@ impl IndexWriter {
             let (others, _) = others?;
             next.add(others);
         }
-        Ok(next)
+        Ok((next, is_known.then(|| Arc::new(delta))))
     }
 }

@@ -5,6 +5,7 @@ use std::any::Any;
 use super::*;
 use crate::component::Delta;
 use crate::corpus::chunks::chunk;
+use crate::publish::PlanSwitch;
 
 /// An index that fails while the flag is set.
 struct Full(Arc<std::sync::atomic::AtomicBool>);
@@ -63,7 +64,8 @@ fn what_fails_keeps_nobody_waiting() {
         jobs.send(Job::Switch { feed: None, added: Vec::new(), reply, published: switched, version: None }).unwrap();
         let view = view.await.unwrap().unwrap();
         assert_eq!((view.chunks, view.indexes.len()), (3, 2));
-        epochs.switch(2, Arc::default(), vec![("docs".into(), view)], |_| true).unwrap();
+        let switch = PlanSwitch { plan: 2, family: 2, aliases: Arc::default(), changes: None };
+        epochs.switch(switch, vec![("docs".into(), view.0)], |_| true).unwrap();
         published.send(true).unwrap();
         barrier().await;
         assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 3, epoch: 3 });

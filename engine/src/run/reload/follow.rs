@@ -19,6 +19,7 @@ use crate::cluster::{Bytes, ComingPart, PlanLoader, Topic, decode, encode};
 use crate::dead_letter::Onward;
 use crate::panics::caught;
 use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlanFingerprint};
+use crate::publish::PlanSwitch;
 use crate::run::lacking::Loaded;
 use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError};
@@ -392,8 +393,9 @@ impl Following {
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         let (views, published): (Vec<_>, Vec<_>) =
             switched.into_iter().map(|switched| ((switched.corpus, switched.view), switched.published)).unzip();
-        let aliases = Arc::new(plan.aliases());
-        let done = inner.context.published.switch(generation.number, aliases, views, |name| names.contains(name));
+        let (number, aliases) = (generation.number, Arc::new(plan.aliases()));
+        let switch = PlanSwitch { plan: number, family: number, aliases, changes: None };
+        let done = inner.context.published.switch(switch, views, |name| names.contains(name));
         for published in published {
             let _ = published.send(done.is_ok());
         }

@@ -29,6 +29,7 @@ use crate::corpus::{AddedIndex, CorpusIndexes};
 use crate::dead_letter::Onward;
 use crate::panics::caught;
 use crate::plan::{ChangeKind, Divided, Plan, PlanDiff, PlanFingerprint};
+use crate::publish::PlanSwitch;
 use crate::sinks::SinkHandle;
 use crate::turns::Generation;
 
@@ -227,7 +228,9 @@ impl<'a> Reload<'a> {
         let current = self.context.published.current();
         if current.corpora.keys().any(|name| !running.corpora.contains_key(name)) {
             let kept = |name: &str| running.corpora.contains_key(name);
-            let switched = self.context.published.switch(current.plan, current.aliases.clone(), Vec::new(), kept);
+            let (plan, family, aliases) = (current.plan, current.family, current.aliases.clone());
+            let switch = PlanSwitch { plan, family, aliases, changes: None };
+            let switched = self.context.published.switch(switch, Vec::new(), kept);
             drop(running);
             match switched {
                 Ok(_) => self.announce(),

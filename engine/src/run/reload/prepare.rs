@@ -12,7 +12,7 @@ use crate::cluster::ask_elsewhere;
 use crate::component::{BuildError, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::Onward;
-use crate::plan::{Definitions, Divided, NodeKind, Plan, PlanDiff, PlannedNode};
+use crate::plan::{Definitions, Divided, NodeKind, Plan, PlanDiff, PlanFingerprint, PlannedNode};
 use crate::run::RunError;
 use crate::run::build::stored_definition;
 use crate::run::lacking::{KeptModel, Loaded, warn};
@@ -75,7 +75,10 @@ impl Reload<'_> {
             before.nodes.iter().map(|node| (node.id.clone(), node.running.clone())).collect();
         let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
         let (number, is_cancelled) = (before.number + 1, || self.is_cancelled());
-        Ok(self.context.generation(number, plan, loaded, definitions, sinks, kept, &is_cancelled)?)
+        let is_same = self.inner.running.lock().outline.answers_like(&PlanFingerprint::of(plan));
+        let family =
+            if is_same && loaded.lacking.is_empty() && before.lacking.is_empty() { before.family } else { number };
+        Ok(self.context.generation((number, family), plan, loaded, definitions, sinks, kept, &is_cancelled)?)
     }
 
     /// Builds all components of the new plan.

@@ -14,9 +14,11 @@ use crate::cluster::{Topic, encode};
 use crate::component::BuildError;
 use crate::component::CorpusSnapshot;
 use crate::plan::{ChangeKind, NodeKind, Plan, PlanDiff, PlanFingerprint};
+use crate::publish::{Change, PlanSwitch};
 use crate::run::build::Feed;
 use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
+use crate::turns::Generation;
 
 impl Reload<'_> {
     /// Records the positions in files that sinks no longer use.
@@ -34,11 +36,13 @@ impl Reload<'_> {
     }
 
     /// Publishes the changes of all corpora in one epoch.
-    fn publish(&mut self, generation: u64, plan: &Plan) -> Result<(), ReloadError> {
+    fn publish(&mut self, generation: &Generation, plan: &Plan) -> Result<(), ReloadError> {
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         let mut views: Vec<(Arc<str>, CorpusSnapshot)> = Vec::new();
         let mut waiting = Vec::new();
         let mut failed = None;
+        let before = self.context.published.current().family;
+        let mut changes = (before == generation.family).then(Vec::new);
         for coming in &mut self.coming {
             let filled = std::mem::take(&mut coming.filled);
             let feed = coming.feed.as_ref().filter(|_| !coming.fresh).map(|feed| feed.shared.feed);
@@ -47,7 +51,17 @@ impl Reload<'_> {
             }
             let (published, told) = oneshot::channel();
             match self.context.handle.block_on(coming.indexes.switch(feed, filled, told, None)) {
-                Ok(view) => {
+                Ok((view, delta)) => {
+                    let quiet = &self.context.options.quiet_fields;
+                    let delta = delta.map(|delta| match quiet.is_empty() {
+                        true => delta,
+                        false => Arc::new(delta.without_fields(quiet)),
+                    });
+                    let change = delta.map(|delta| Change { corpus: coming.name.clone(), delta });
+                    changes = changes.zip(change).map(|(mut all, change)| {
+                        all.push(change);
+                        all
+                    });
                     views.push((coming.name.clone(), view));
                     waiting.push(published);
                 }
@@ -63,7 +77,8 @@ impl Reload<'_> {
             None => {
                 let kept = |name: &str| names.contains(name);
                 let aliases = Arc::new(plan.aliases());
-                let switched = self.context.published.switch(generation, aliases, views, kept);
+                let switch = PlanSwitch { plan: generation.number, family: generation.family, aliases, changes };
+                let switched = self.context.published.switch(switch, views, kept);
                 switched.map(drop).map_err(RunError::Epochs)
             }
         };
@@ -100,7 +115,7 @@ impl Reload<'_> {
         let resumes = self.resumes(plan, diff, known, others);
         // Before any turn can reach them.
         built.sinks.values().flatten().for_each(|sink| self.context.shared.durable.enter_sink(sink));
-        if let Err(error) = self.publish(built.generation.number, plan) {
+        if let Err(error) = self.publish(&built.generation.clone(), plan) {
             // Resuming the ended sources would need the old plan's file, which is not available. So
             // the run ends, and a restart resumes.
             let changed = diff.nodes.iter().filter(|(_, fate)| !matches!(fate, ChangeKind::Kept | ChangeKind::Added));

@@ -42,18 +42,25 @@ pub struct StandingCount {
     pub turns: usize,
     /// Those that wait to be answered again, or are being answered.
     pub behind: usize,
+    /// Those of them that have failed, and are tried again after a pause.
+    pub failed: usize,
     /// Since when the first of these has waited.
     pub since: Option<Instant>,
+    /// The epoch up to which all changes were looked at.
+    pub epoch: u64,
 }
 
 impl StandingCount {
     /// Those of several workers.
     pub fn of<'a>(workers: impl Iterator<Item = &'a Self>) -> Self {
-        workers.fold(Self::default(), |all, one| Self {
+        let add = |all: Self, one: Self| Self {
             turns: all.turns + one.turns,
             behind: all.behind + one.behind,
+            failed: all.failed + one.failed,
             since: all.since.into_iter().chain(one.since).min(),
-        })
+            epoch: all.epoch.min(one.epoch),
+        };
+        workers.copied().reduce(add).unwrap_or_default()
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) struct State {
     /// Since when turns wait.
     since: Option<Instant>,
     /// The numbers that were last told.
-    counted: (usize, usize),
+    counted: (usize, usize, u64),
     /// Turns that have failed, and when they are tried again.
     failed: BTreeMap<(Instant, u64), Arc<str>>,
     /// How many turns have failed since one was answered, and until when the others that have failed wait.
@@ -129,7 +129,7 @@ impl State {
         let kept = context.key.zip(generation.cache);
         let owners = stands.then(own).into_iter().chain(kept.map(|(key, _)| Owner::Cached(key)));
         let values = std::mem::take(&mut reads.values);
-        let slot = self.watched.put(&generation, plan, reads, owners.collect())?;
+        let slot = self.watched.put(&generation, reads, owners.collect())?;
         let answer = kept.map(|(key, most)| (key, FinalValues::new(values, turn.epoch), most));
         if turn.epoch < self.seen {
             self.late.push(Late { slot, epoch: turn.epoch, turn: stands.then(|| turn.key.clone()), answer });
@@ -207,6 +207,8 @@ impl State {
         turns.retain(|key| self.by_key.get(key).is_some_and(|entry| entry.epoch < now.epoch));
         let old = |key: &AnswerKey| self.cached.get(key).filter(|answer| answer.epoch < now.epoch);
         let places: Vec<Place> = answers.iter().filter_map(|key| Some((*key, old(key)?.number))).collect();
+        let (reached, all) = (turns.len(), self.by_key.len());
+        tracing::debug!(worker = self.worker, epoch = now.epoch, reached, all, "turns that a change reaches");
         turns.sort_by_key(|key| self.by_key.get(key).map(|entry| entry.born));
         turns.iter().for_each(|key| self.queue(key));
         shared.answers.remove(places.iter());
@@ -270,12 +272,14 @@ impl State {
 
     /// Tells how many turns stand and are behind.
     pub fn tell(&mut self, shared: &TurnsShared) {
-        let (turns, behind) = (self.by_key.len(), self.waiting.len() + self.running + self.failed.len());
-        if std::mem::replace(&mut self.counted, (turns, behind)) == (turns, behind) {
+        let (turns, failed, epoch) = (self.by_key.len(), self.failed.len(), self.seen);
+        let behind = self.waiting.len() + self.running + failed + self.late.len();
+        let counted = (turns, behind, epoch);
+        if std::mem::replace(&mut self.counted, counted) == counted {
             return;
         }
         self.since = if behind == 0 { None } else { self.since.or_else(|| Some(Instant::now())) };
-        let count = StandingCount { turns, behind, since: self.since };
+        let count = StandingCount { turns, behind, failed, since: self.since, epoch };
         shared.standing.lock().insert(self.worker, count);
     }
 

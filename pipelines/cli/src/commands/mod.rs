@@ -28,6 +28,7 @@ mod eval;
 mod explain;
 mod format;
 mod graph;
+mod impact;
 mod import;
 mod index;
 mod init;
@@ -151,6 +152,7 @@ enum Command {
     Maintain(maintain::MaintainArgs),
     Tag(tag::TagArgs),
     Replay(replay::ReplayArgs),
+    Impact(impact::ImpactArgs),
     Test(test::TestArgs),
     Docs(docs::DocsArgs),
     DeadLetters(dead_letters::DeadLettersArgs),
@@ -382,6 +384,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Init(args) => init::run(&args),
         Command::Read(args) => read::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Impact(args) => impact::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),

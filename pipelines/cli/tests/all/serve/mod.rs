@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod filter;
 mod groups;
+mod live;
 mod load;
 mod mcp;
 mod observed;

@@ -42,7 +42,14 @@ async fn the_page_works_in_chromium() {
     }
     let Some(with) = python::with(PACKAGE) else { return };
     let directory = tempfile::tempdir().unwrap();
-    let pipeline = PIPELINE.replace("HANDBOOK", &root().join("examples/handbook").display().to_string());
+    // A copy, since the script changes the documents.
+    let docs = directory.path().join("handbook");
+    std::fs::create_dir(&docs).unwrap();
+    for page in std::fs::read_dir(root().join("examples/handbook")).unwrap() {
+        let page = page.unwrap().path();
+        std::fs::copy(&page, docs.join(page.file_name().unwrap())).unwrap();
+    }
+    let pipeline = PIPELINE.replace("HANDBOOK", &docs.display().to_string());
     let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret")]);
     for number in 0..3 {
         let put = server.client.put(format!("{}/v1/documents/note {number}.md", server.url)).bearer_auth("secret");
@@ -50,5 +57,6 @@ async fn the_page_works_in_chromium() {
         let put = put.json(&document).send().await.unwrap();
         assert_eq!(put.status().as_u16(), 200);
     }
-    python::run(with, "page_browser.py", &server, &["secret"]).await;
+    python::run(with.clone(), "page_browser.py", &server, &["secret"]).await;
+    python::run(with, "page_live.py", &server, &["secret", &docs.display().to_string()]).await;
 }
