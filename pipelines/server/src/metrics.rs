@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
@@ -12,6 +13,7 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -57,8 +59,17 @@ pub struct ServerMetrics {
     missing: Family<Pipeline, Gauge>,
     turns_running: Family<Pipeline, Gauge>,
     turns_waiting: Family<Pipeline, Gauge>,
+    standing: Family<Pipeline, Gauge>,
+    behind: Family<Pipeline, Gauge>,
+    behind_s: Family<Pipeline, Gauge<f64, AtomicU64>>,
+    again: Family<Pipeline, Counter>,
+    cached: Family<Pipeline, Gauge>,
+    cache_hits: Family<Pipeline, Counter>,
+    cache_misses: Family<Pipeline, Counter>,
     running: Gauge,
     waiting: Gauge,
+    /// Held while totals of engines are added to counters.
+    adding: Mutex<()>,
 }
 
 fn histogram() -> Histogram {
@@ -76,8 +87,16 @@ impl Default for ServerMetrics {
             missing: Family::default(),
             turns_running: Family::default(),
             turns_waiting: Family::default(),
+            standing: Family::default(),
+            behind: Family::default(),
+            behind_s: Family::default(),
+            again: Family::default(),
+            cached: Family::default(),
+            cache_hits: Family::default(),
+            cache_misses: Family::default(),
             running: Gauge::default(),
             waiting: Gauge::default(),
+            adding: Mutex::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("turnflow_http_requests", "Completed requests", metrics.requests.clone());
@@ -95,6 +114,29 @@ impl Default for ServerMetrics {
         );
         registry.register("turnflow_turns_running", "Turns that hold a slot", metrics.turns_running.clone());
         registry.register("turnflow_turns_waiting", "Asked turns waiting for a slot", metrics.turns_waiting.clone());
+        registry.register(
+            "turnflow_standing_turns",
+            "Turns that are answered again when a change of the documents reaches them",
+            metrics.standing.clone(),
+        );
+        registry.register(
+            "turnflow_standing_behind",
+            "Standing turns that wait to be answered again, or are being answered",
+            metrics.behind.clone(),
+        );
+        registry.register(
+            "turnflow_standing_behind_seconds",
+            "How long the first of them has waited",
+            metrics.behind_s.clone(),
+        );
+        registry.register("turnflow_answered_again", "Standing turns that were answered again", metrics.again.clone());
+        registry.register("turnflow_cached_answers", "Answers in the answer cache", metrics.cached.clone());
+        registry.register("turnflow_answer_cache_hits", "Turns answered from the cache", metrics.cache_hits.clone());
+        registry.register(
+            "turnflow_answer_cache_misses",
+            "Turns whose answers were not in the cache",
+            metrics.cache_misses.clone(),
+        );
         registry.register("turnflow_http_running", "Running requests", metrics.running.clone());
         registry.register("turnflow_http_waiting", "Requests waiting for a slot", metrics.waiting.clone());
         metrics
@@ -108,6 +150,7 @@ impl ServerMetrics {
     }
 
     fn to_text(&self, app: &App) -> String {
+        let _one = self.adding.lock();
         for served in app.pipelines() {
             let (label, engine) = (Pipeline { pipeline: served.name().to_string() }, served.engine());
             let number = |of: usize| i64::try_from(of).unwrap_or(i64::MAX);
@@ -116,6 +159,21 @@ impl ServerMetrics {
             self.epoch.get_or_create(&label).set(engine.epochs().current().epoch.try_into().unwrap_or(i64::MAX));
             self.turns_running.get_or_create(&label).set(number(engine.in_flight()));
             self.turns_waiting.get_or_create(&label).set(number(engine.waiting_callers()));
+            let (standing, cache) = (engine.standing(), engine.cached_answers());
+            self.standing.get_or_create(&label).set(number(standing.turns));
+            self.behind.get_or_create(&label).set(number(standing.behind));
+            let waited = standing.since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+            self.behind_s.get_or_create(&label).set(waited);
+            self.cached.get_or_create(&label).set(number(cache.answers));
+            let totals = [
+                (&self.again, engine.answered_again()),
+                (&self.cache_hits, cache.hits),
+                (&self.cache_misses, cache.misses),
+            ];
+            for (counters, total) in totals {
+                let counter = counters.get_or_create(&label);
+                counter.inc_by(total.saturating_sub(counter.get()));
+            }
         }
         self.running.set(app.places().running().try_into().unwrap_or(i64::MAX));
         self.waiting.set(app.places().waiting().try_into().unwrap_or(i64::MAX));
