@@ -104,14 +104,15 @@ pub(crate) type Loaded = Result<Option<StoredConversation>, StoreError>;
 /// # Errors
 ///
 /// The database is in use, or cannot be read.
-pub fn standing_turns(state: &Path) -> Result<Vec<Arc<Turn>>, StoreError> {
+pub fn standing_turns(state: &Path) -> Result<Vec<StoredTurn>, StoreError> {
     let path = state.join(STORE);
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let mut stored = Store::open(&path)?.standing()?;
-    stored.sort_by_key(|stored| stored.since);
-    Ok(stored.into_iter().map(|stored| stored.turn).collect())
+    let mut turns = Vec::new();
+    Store::open(&path)?.each_standing(&|_| true, &mut |stored| turns.push(stored))?;
+    turns.sort_by_key(|stored| stored.since);
+    Ok(turns)
 }
 
 /// Durable state in the state directory. Without one, nothing outlives the process.
@@ -372,13 +373,17 @@ impl Durable {
         has_room()
     }
 
-    /// The standing turns of an earlier process.
+    /// Gives the standing turns of an earlier process one after the other: those of the conversations that are wanted.
     ///
     /// # Errors
     ///
     /// They cannot be read.
-    pub fn standing(&self) -> Result<Vec<StoredTurn>, StoreError> {
-        Ok(self.here().map_or(Ok(Vec::new()), Store::standing)?)
+    pub fn each_standing(
+        &self,
+        wanted: &dyn Fn(&Arc<str>) -> bool,
+        each: &mut dyn FnMut(StoredTurn),
+    ) -> Result<(), StoreError> {
+        Ok(self.here().map_or(Ok(()), |store| store.each_standing(wanted, each))?)
     }
 
     /// Whether standing turns are in a store, and need not be in memory.

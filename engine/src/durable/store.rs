@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::conversations;
@@ -182,10 +183,33 @@ impl Store {
         })
     }
 
-    /// The standing turns.
-    pub fn standing(&self) -> Result<Vec<StoredTurn>, DatabaseError> {
-        let values = self.values(STANDING)?;
-        Ok(values.iter().filter_map(|value| serde_json::from_slice(value).ok()).collect())
+    /// Gives the standing turns one after the other: those of the conversations that are wanted.
+    pub fn each_standing(
+        &self,
+        wanted: &dyn Fn(&Arc<str>) -> bool,
+        each: &mut dyn FnMut(StoredTurn),
+    ) -> Result<(), DatabaseError> {
+        #[derive(Deserialize)]
+        struct Head {
+            turn: HeadOfTurn,
+        }
+        #[derive(Deserialize)]
+        struct HeadOfTurn {
+            conversation_id: Arc<str>,
+        }
+        self.0.read(|database| {
+            let Some(table) = table(&database.begin_read()?, STANDING)? else { return Ok(()) };
+            for entry in table.iter()? {
+                let (_, value) = entry?;
+                let is_wanted = |head: Head| wanted(&head.turn.conversation_id);
+                if serde_json::from_slice(value.value()).is_ok_and(is_wanted)
+                    && let Ok(stored) = serde_json::from_slice(value.value())
+                {
+                    each(stored);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// A standing turn, if there is one of this key.
@@ -411,7 +435,11 @@ mod tests {
         store.write(&[("a".into(), checkpoint(10))], &all, &HashMap::new()).unwrap();
         store.hide(&path);
         assert!(matches!(store.conversation("a", "c"), Err(DatabaseError::Open { .. })));
-        assert!(store.source("a").is_err() && store.epoch().is_err() && store.standing().is_err());
+        assert!(
+            store.source("a").is_err()
+                && store.epoch().is_err()
+                && store.each_standing(&|_| true, &mut |_| ()).is_err()
+        );
         assert!(store.expire(100, 10).is_err());
         Store::show(&path);
         assert_eq!(store.conversation("a", "c").unwrap(), Some(knows(5, 10).into()));

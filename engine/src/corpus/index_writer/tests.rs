@@ -63,7 +63,7 @@ fn what_fails_keeps_nobody_waiting() {
         let (published, switched) = oneshot::channel();
         jobs.send(Job::Switch { feed: None, added: Vec::new(), reply, published: switched, version: None }).unwrap();
         let view = view.await.unwrap().unwrap();
-        assert_eq!((view.chunks, view.indexes.len()), (3, 2));
+        assert_eq!((view.0.chunks, view.0.indexes.len()), (3, 2));
         let switch = PlanSwitch { plan: 2, family: 2, aliases: Arc::default(), changes: None };
         epochs.switch(switch, vec![("docs".into(), view.0)], |_| true).unwrap();
         published.send(true).unwrap();

@@ -189,16 +189,8 @@ impl Standing {
     pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
         (self.0.borrow_mut().peers, self.0.borrow_mut().worker) = (peers, index);
         let Some(generation) = shared.generation() else { return };
-        // On an error they stay in the store, for the next process.
-        let mut turns = shared.durable.standing().unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot load the standing turns; they are not answered again");
-            Vec::new()
-        });
-        turns.retain(|stored| worker_of(&stored.turn.conversation_id, peers) == index);
-        turns.sort_by_key(|stored| stored.since);
-        let mut state = self.0.borrow_mut();
-        let now = StoredConversation::now();
-        for mut stored in turns {
+        let (now, mut turns) = (StoredConversation::now(), Vec::new());
+        let each = &mut |mut stored: StoredTurn| {
             // The clock may have been set back since.
             stored.since = stored.since.min(now);
             // The process may have crashed after a delivery and before the checkpoint.
@@ -214,14 +206,23 @@ impl Standing {
                     shared.durable.put_standing(&stored.turn.key, Some(stored.clone()));
                 }
             }
-            if generation.mode == AnswerMode::Once {
-                continue;
+            if generation.mode != AnswerMode::Once {
+                let (since, key) = (stored.since, stored.turn.key.clone());
+                // One by one, since the records of all of them may take much memory.
+                turns.push((since, key, Entry::new(stored, false, 0, shared)));
             }
-            let key = stored.turn.key.clone();
+        };
+        // On an error they stay in the store, for the next process.
+        if let Err(error) = shared.durable.each_standing(&|id| worker_of(id, peers) == index, each) {
+            tracing::error!(%error, "cannot load the standing turns; they are not answered again");
+        }
+        turns.sort_by_key(|(since, ..)| *since);
+        let mut state = self.0.borrow_mut();
+        for (_, key, entry) in turns {
             state.oldest.push_back(key.clone());
             state.unwatched.insert(key.clone());
             let born = state.number();
-            state.by_key.insert(key, Entry::new(stored, false, born, shared));
+            state.by_key.insert(key, Entry { born, ..entry });
         }
     }
 

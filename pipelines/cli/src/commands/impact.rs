@@ -184,7 +184,7 @@ fn questions(path: &Path) -> Result<Vec<Vec<Said>>, Fault> {
                 "`{path}` has no standing turns: a pipeline with `mode: Live()` keeps them"
             )));
         }
-        return Ok(turns.into_iter().map(|turn| vec![Said::Asked(Box::new(stood(&turn)))]).collect());
+        return Ok(turns.into_iter().map(|stored| vec![Said::Asked(Box::new(stood(&stored.turn)))]).collect());
     }
     let log = read_log(path).map_err(|error| Fault::Told(error.into()))?;
     for (position, reason) in &log.skipped {

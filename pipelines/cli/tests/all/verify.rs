@@ -299,3 +299,43 @@ fn damaged_and_changed_vectors_are_found_and_repaired() {
         told["indexes"].as_array().unwrap().iter().find(|index| index["index"].as_str().unwrap().starts_with("dense"));
     assert!(index.unwrap()["behind"]["new"].as_u64() > Some(0), "{told}");
 }
+
+/// Answers that stand are compared with those of now.
+#[test]
+fn standing_answers_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let pipeline = r#"Pipeline(
+        mode: Live(),
+        corpora: { "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) },
+        nodes: {
+            "turns": JsonLines(path: "turns.jsonl"),
+            "query": LastTurn(input: "turns"),
+            "hits": Bm25(input: "query", corpus: "docs", top: 3),
+            "answer": ExtractiveAnswer(input: "hits"),
+            "out": JsonLinesSink(input: "answer", path: "answers.jsonl"),
+        },
+    )"#;
+    fs::write(path.join("p.ron"), pipeline).unwrap();
+    let docs = |ferry: &str| {
+        let line = |id: &str, text: &str| serde_json::json!({"_id": id, "text": text}).to_string() + "\n";
+        fs::write(path.join("docs.jsonl"), line("a", ferry) + &line("b", "The lamp is lit by the keeper.")).unwrap();
+    };
+    docs("The ferry leaves at noon.");
+    let turn = |id: &str, text: &str| {
+        serde_json::json!({"conversation_id": id, "turn": 1, "speaker": "user", "text": text}).to_string() + "\n"
+    };
+    fs::write(path.join("turns.jsonl"), turn("c", "When does the ferry leave?") + &turn("d", "Who lights the lamp?"))
+        .unwrap();
+    run(path, &["run", "p.ron", "--once", "--state", "state"]).good();
+    let told = run(path, &["verify", "p.ron", "--state", "state", "--all"]).good();
+    assert!(told.out.contains("standing answers: 2 of 2 compared, 0 differ"), "{}", told.out);
+    let sampled = run(path, &["verify", "p.ron", "--state", "state", "--sample", "1", "--format", "json"]).good();
+    let sampled: Json = serde_json::from_str(&sampled.out).unwrap();
+    assert_eq!((&sampled["standing"]["standing"], &sampled["standing"]["compared"]), (&2.into(), &1.into()));
+    // What was edited while nothing ran is not answered yet.
+    docs("The ferry leaves at one.");
+    let differs = run(path, &["verify", "p.ron", "--state", "state", "--all"]);
+    assert_eq!(differs.code, Some(1), "{differs:?}");
+    assert!(differs.out.contains("2 compared, 1 differ") && differs.out.contains("When does the ferry"), "{differs:?}");
+}

@@ -1,4 +1,6 @@
-//! `turnflow verify`: compares the indexes with a cold rebuild.
+//! `turnflow verify`: compares the indexes with a cold rebuild, and standing answers with those that the pipeline gives now.
+
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::state::StateDirectory;
 
+use self::standing::Compared;
 use super::{Fault, FormatArgs, Outcome, PipelineArgs, WorkerArgs, start};
 use turnflow_eval::verify::{
     IndexContents, IndexId, Report, Shadow, ask_all, definitions, index_contents, read_questions, retrievers,
@@ -29,6 +32,9 @@ use turnflow_eval::verify::{
 /// equal if they differ by at most 0.001, or above 1 by at most a thousandth of the value. Everything
 /// else must be exactly equal.
 ///
+/// Standing turns of a live pipeline are answered again, a sample or --all of them, and the passages
+/// of their answers are compared.
+///
 /// Without --repair, nothing is changed. No other process may use the state directory, and the
 /// documents should not change during the comparison.
 #[derive(Args)]
@@ -44,7 +50,10 @@ pub struct VerifyArgs {
     /// Number of sentences to sample from each corpus as questions, if there is no --questions.
     #[arg(long, default_value_t = 20, conflicts_with = "questions")]
     sample: usize,
-    /// Seed for sampling the sentences.
+    /// Compare all standing answers, and not only as many as the sample has sentences.
+    #[arg(long)]
+    all: bool,
+    /// Seed for sampling the sentences and the standing turns.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Remove the indexes that differ, rebuild them, and compare again.
@@ -93,19 +102,23 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
     cold.hits = ask(&published.models, &published.snapshot)?;
     drop((published.models, published.snapshot));
 
-    let compared = |state: &StateDirectory, has: &BTreeMap<IndexId, Option<Inventory>>| -> Result<Report, Fault> {
+    let mut standing = None;
+    let mut compared = |state: &StateDirectory, has: &BTreeMap<IndexId, Option<Inventory>>| -> Result<Report, Fault> {
         let shadow = Shadow::make(state)?;
         let live = args.published(Some(shadow.path().to_owned()))?;
         let mut served = live.contents;
         served.hits = ask(&live.models, &live.snapshot)?;
+        drop((live.models, live.snapshot));
+        standing = Some(standing::compare(args, shadow.path().to_owned())?);
         Ok(verify(has, &served, &cold))
     };
     let first = compared(&state, &has)?;
     drop(has);
     let differing = first.differing();
     if !args.repair || first.differences.is_empty() {
-        args.tell(&first, None);
-        return if first.differences.is_empty() { Ok(()) } else { Err(Fault::Input) };
+        let standing = standing.unwrap_or_default();
+        args.tell(&first, None, &standing);
+        return if first.differences.is_empty() && standing.is_equal() { Ok(()) } else { Err(Fault::Input) };
     }
     // The parts of other processes of a cluster would be taken over.
     let processes = state.processes_from(0);
@@ -122,8 +135,9 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
     let state = StateDirectory::open(&args.state)?;
     let has = runtime.block_on(args.stored(&state, &plan))?;
     let second = compared(&state, &has)?;
-    args.tell(&first, Some((&differing, &second)));
-    if second.differences.is_empty() { Ok(()) } else { Err(Fault::Input) }
+    let standing = standing.unwrap_or_default();
+    args.tell(&first, Some((&differing, &second)), &standing);
+    if second.differences.is_empty() && standing.is_equal() { Ok(()) } else { Err(Fault::Input) }
 }
 
 /// The published contents of an engine, with the models to search them.
@@ -192,9 +206,10 @@ impl VerifyArgs {
         Ok(Live { contents, models, snapshot })
     }
 
-    fn tell(&self, first: &Report, repaired: Option<(&BTreeSet<IndexId>, &Report)>) {
+    fn tell(&self, first: &Report, repaired: Option<(&BTreeSet<IndexId>, &Report)>, standing: &Compared) {
         if self.format.is_json() {
             let mut told = first.to_json();
+            told["standing"] = standing.to_json();
             if let Some((indexes, second)) = repaired {
                 let indexes: Vec<_> =
                     indexes.iter().map(|(corpus, key)| json!({"corpus": corpus, "index": key})).collect();
@@ -203,7 +218,7 @@ impl VerifyArgs {
             println!("{told:#}");
             return;
         }
-        print!("{}", first.to_text());
+        print!("{}{}", first.to_text(), standing.to_text());
         match repaired {
             None if first.differences.is_empty() => {}
             None => println!(
