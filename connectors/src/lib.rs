@@ -14,6 +14,7 @@
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
 //! | [`files`] | `Files` | turns: logs in many files of any form, followed as they grow |
 //! | `parquet` | `Parquet`, `ParquetSink` | a Parquet or Arrow file as a corpus of rows, turns of such files, answers into Parquet files (feature `parquet`) |
+//! | `otlp` | `Otlp` | turns: spans and log records of OpenTelemetry that programs send (feature `otlp`) |
 //! | `web` | `Web` | corpus: the pages of a web site (feature `web`) |
 //! | `sqlite` | `Sqlite` | turns, and documents, in the rows of an SQLite database (feature `sqlite`) |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
@@ -68,6 +69,8 @@ pub mod mapped;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod open_once;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 #[cfg(feature = "postgres")]
@@ -137,6 +140,8 @@ pub static TURN_SOURCES: &[TurnSourceKind] = &[
     kafka::source::KIND,
     #[cfg(feature = "nats")]
     nats::turns::KIND,
+    #[cfg(feature = "otlp")]
+    otlp::KIND,
     #[cfg(feature = "parquet")]
     parquet::source::KIND,
     #[cfg(feature = "postgres")]

@@ -24,7 +24,7 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     }
     let mut left_out = LeftOut::new();
     number_calls(&mut model_calls);
-    messages.extend(calls::messages(model_calls, &mut InMemory::default()));
+    messages.extend(calls::messages(model_calls, &mut InMemory::default(), &mut left_out));
     let messages = with_conversations(joined(versions(messages, &mut left_out)));
     // Conversations in the order in which they came.
     let mut places: HashMap<String, usize> = HashMap::new();

@@ -1,27 +1,50 @@
 //! Calls of a model, which repeat what was said before: the messages that are new.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::known::{self, Continued, History, Memory};
+use crate::assemble::LeftOut;
+use crate::known::{self, Called, Continued, Grouped, History, Memory};
 use crate::message::{Call, Message};
 
 /// Number of messages of a conversation whose end is compared with the beginning of a call.
 const COMPARED: usize = 512;
 
-/// The messages of calls, in the order of the calls. What is known of conversations is in `memory`; `number` counts calls.
-pub(crate) fn messages(calls: Vec<Call>, memory: &mut dyn Memory) -> Vec<Message> {
+/// The messages of calls, in the order of the calls. What is known of conversations and calls is in `memory`; `number`
+/// counts calls.
+pub(crate) fn messages(calls: Vec<Call>, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Vec<Message> {
     let mut calls = joined(calls);
     calls.sort_by(|a, b| a.order.cmp(&b.order));
     let mut all = Vec::new();
     for call in calls {
-        add(call, memory, &mut all);
+        if let Some(reason) = add(call, memory, &mut all) {
+            *left_out.entry(reason).or_default() += 1;
+        }
     }
     all
 }
 
-fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) {
-    let Call { at, id, conversation, guess, time, messages, answer, .. } = call;
+/// Adds what a call brings; why it brings nothing.
+fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'static str> {
+    let Call { at, id, conversation, guess, group, time, mut messages, answer, .. } = call;
+    let called = id.as_ref().and_then(|id| known::get::<Called>(memory, id));
+    let mut now = called.clone().unwrap_or_default();
+    let parts: Vec<u64> = messages.iter().filter_map(|message| message.id.as_deref().map(known::hash)).collect();
+    match parts.len() == messages.len() {
+        // What came before is not said again.
+        true => messages.retain(|message| message.id.as_deref().is_none_or(|id| !now.parts.contains(&known::hash(id)))),
+        false if now.is_asked => messages.clear(),
+        false => {}
+    }
     let messages: Vec<Message> = messages.into_iter().filter(is_turn).collect();
+    let answer = answer.filter(|answer| is_turn(answer) && !now.is_answered);
+    if messages.is_empty() && answer.is_none() {
+        return Some(match called {
+            Some(_) => "a call that came again",
+            None => "a call without texts",
+        });
+    }
+    now.parts.extend(parts);
+    (now.is_asked, now.is_answered) = (now.is_asked || !messages.is_empty(), now.is_answered || answer.is_some());
     let said: Vec<[u8; 32]> = messages.iter().map(hash).collect();
     // The hash of each beginning.
     let mut beginnings = vec![String::new()];
@@ -29,25 +52,51 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) {
         let next = going_on(&beginnings[beginnings.len() - 1], one);
         beginnings.push(next);
     }
-    let name = conversation.unwrap_or_else(|| id.map_or_else(|| format!("call {at}"), |id| format!("call {id}")));
-    let mut history = known::get::<History>(memory, &name);
-    let name = match guess && history.is_none() {
-        true => {
-            // Of several, the one that has said most. A question alone may be anybody's.
-            let mut longest = (2..beginnings.len()).rev();
-            let continued = longest.find_map(|count| known::get::<Continued>(memory, &beginnings[count]));
-            continued.map_or(name, |Continued(name)| {
-                history = known::get::<History>(memory, &name);
-                name
-            })
-        }
-        false => name,
+    let short: Vec<u64> = said.iter().map(short).collect();
+    let goes_on = |history: &History| history.count <= said.len() && beginnings[history.count] == history.all;
+    let own = || match &id {
+        Some(id) => format!("call {id}"),
+        None => format!("call {at}"),
     };
+    let name = match (called, conversation) {
+        (Some(called), _) => called.name,
+        (None, Some(name)) => name,
+        (None, None) => group.clone().filter(|_| guess).unwrap_or_else(own),
+    };
+    let mut history = known::get::<History>(memory, &name);
+    let is_grouped = group.as_ref() == Some(&name);
+    let mut name = name;
+    if guess && now.name.is_empty() && (history.is_none() || is_grouped) {
+        // Of several, the one that has said most. A question alone may be anybody's.
+        let mut longest = (2..beginnings.len()).rev();
+        let continued = longest.find_map(|count| known::get::<Continued>(memory, &beginnings[count]));
+        let continued = continued.map(|Continued(name)| name);
+        let of_group = || {
+            let Grouped(last) = known::get::<Grouped>(memory, group.as_deref()?)?;
+            let history = known::get::<History>(memory, &last)?;
+            let same: Vec<u64> =
+                short.iter().copied().chain(answer.as_ref().map(|one| self::short(&hash(one)))).collect();
+            // Two programs may have recorded the same call.
+            let is_same = history.count == history.last.len() && history.last == same;
+            (is_same || goes_on(&history)).then_some((last, is_same))
+        };
+        match continued.map(|name| (name, false)).or_else(of_group) {
+            Some((of, true)) => {
+                known::set(memory, id.as_deref().unwrap_or_default(), &Called { name: of, ..now });
+                return Some("a call that came again");
+            }
+            Some((of, false)) => {
+                history = known::get::<History>(memory, &of);
+                name = of;
+            }
+            // Another conversation has the name of the group.
+            None if history.is_some() => (name, history) = (own(), None),
+            None => {}
+        }
+    }
     let mut history = history.unwrap_or_default();
     let before = history.all.clone();
-    let is_repeated = history.count <= said.len() && beginnings[history.count] == history.all;
-    let short: Vec<u64> = said.iter().map(short).collect();
-    let overlap = match is_repeated {
+    let overlap = match goes_on(&history) {
         true => history.count,
         false => {
             let most = history.last.len().min(short.len());
@@ -61,12 +110,21 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) {
         history.last.push(self::short(&one));
         history.count += 1;
         let time = message.time.or(at_time);
-        all.push(Message { conversation: Some(name.clone()), time, at, to_agent: true, ..message });
+        // Ids of parts are those of records.
+        all.push(Message {
+            id: None,
+            order: None,
+            conversation: Some(name.clone()),
+            time,
+            at,
+            to_agent: true,
+            ..message
+        });
     };
     for message in messages.into_iter().skip(overlap) {
         say(message, time);
     }
-    if let Some(answer) = answer.filter(is_turn) {
+    if let Some(answer) = answer {
         say(answer, None);
     }
     if history.last.len() > 2 * COMPARED {
@@ -79,6 +137,13 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) {
         known::set(memory, &history.all, &Continued(name.clone()));
     }
     known::set(memory, &name, &history);
+    if let Some(group) = group {
+        known::set(memory, &group, &Grouped(name.clone()));
+    }
+    if let Some(id) = id {
+        known::set(memory, &id, &Called { name, ..now });
+    }
+    None
 }
 
 /// The same calls; what has one id is one call, whose parts come from several records.
@@ -98,13 +163,27 @@ pub(crate) fn joined(calls: Vec<Call>) -> Vec<Call> {
             continue;
         };
         let first = &mut all[at];
+        // A record that names the conversation for certain knows better than one that does not know it.
+        let is_certain = |conversation: &Option<String>, guess: bool| conversation.is_some() && !guess;
+        let is_known = is_certain(&first.conversation, first.guess) || is_certain(&call.conversation, call.guess);
+        first.guess = (first.guess || call.guess) && !is_known;
         first.conversation = first.conversation.take().or(call.conversation);
         first.order = first.order.take().or(call.order);
         first.time = first.time.or(call.time);
-        first.answer = first.answer.take().or(call.answer);
-        first.guess |= call.guess;
-        if first.messages.is_empty() {
-            first.messages = call.messages;
+        first.answer = first.answer.take().filter(is_turn).or(call.answer);
+        first.group = first.group.take().or(call.group);
+        let is_parts = |messages: &[Message]| messages.iter().all(|message| message.id.is_some());
+        match (is_parts(&first.messages), is_parts(&call.messages)) {
+            (true, true) => first.messages.extend(call.messages),
+            (true, false) => first.messages = call.messages,
+            (false, _) => {}
+        }
+    }
+    for call in &mut all {
+        if call.messages.iter().all(|message| message.id.is_some()) {
+            let mut seen = HashSet::new();
+            call.messages.retain(|message| seen.insert(message.id.clone()));
+            call.messages.sort_by(|a, b| a.order.cmp(&b.order));
         }
     }
     all

@@ -26,7 +26,7 @@ def chat_messages:
 def otlp_value:
   if type != "object" then .
   elif has("stringValue") then .stringValue
-  elif has("intValue") then .intValue
+  elif has("intValue") then .intValue | tonumber? // .
   elif has("doubleValue") then .doubleValue
   elif has("boolValue") then .boolValue
   elif has("arrayValue") then [(.arrayValue.values // [])[] | otlp_value]
@@ -38,6 +38,9 @@ def attributes: (.attributes // []) | map({(.key): (.value | otlp_value)}) | add
 
 # The spans of a batch in OTLP/JSON.
 def spans: (.resourceSpans // [])[] | (.scopeSpans // .instrumentationLibrarySpans // [])[] | (.spans // [])[];
+
+# The log records of a batch in OTLP/JSON.
+def logs: (.resourceLogs // [])[] | (.scopeLogs // [])[] | (.logRecords // [])[];
 
 # Fields whose names hold the index of a list, such as prefix.0.content, as a list of objects in the order of the numbers.
 def indexed($prefix):

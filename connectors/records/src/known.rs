@@ -111,6 +111,23 @@ pub(crate) struct History {
     pub all: String,
 }
 
+/// A call whose messages were said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Called {
+    /// Its conversation.
+    pub name: String,
+    /// Whether it brought the messages that the model was sent, and the answer.
+    pub is_asked: bool,
+    pub is_answered: bool,
+    /// If they came as parts: hashes of their ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<u64>,
+}
+
+/// The last conversation of a group of calls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Grouped(pub String);
+
 /// A kind of what is remembered, with its prefix.
 pub(crate) trait Kind: Serialize + DeserializeOwned {
     const PREFIX: char;
@@ -127,6 +144,12 @@ impl Kind for Shared {
 }
 impl Kind for History {
     const PREFIX: char = 'h';
+}
+impl Kind for Called {
+    const PREFIX: char = 'k';
+}
+impl Kind for Grouped {
+    const PREFIX: char = 'g';
 }
 
 /// The conversation that has just said this history.

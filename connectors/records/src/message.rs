@@ -127,12 +127,14 @@ pub struct Call {
     pub conversation: Option<String>,
     /// Whether the conversation is found by its messages if it is not known.
     pub guess: bool,
+    /// With `guess`: calls of one group, such as a trace, are one conversation, if each goes on with what was said before.
+    pub group: Option<String>,
     /// Its place among the calls.
     #[serde(with = "value", skip_serializing_if = "Option::is_none")]
     pub order: Option<Val>,
     /// When it began: the time of its question.
     pub time: Option<f64>,
-    /// What was said before, and the question.
+    /// What was said before, and the question. If records have parts of it, each message has an id, and an order.
     pub messages: Vec<Message>,
     /// The answer.
     pub answer: Option<Message>,
@@ -234,6 +236,7 @@ impl Call {
                 "id" => call.id = Some(id(&name, &value)?),
                 "conversation" => call.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "guess" => call.guess = flag(&name, &value)?,
+                "group" => call.group = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "order" => call.order = Some(value),
                 "time" if is_blank(&value) => {}
                 "time" => call.time = Some(seconds(&value).ok_or_else(|| wrong(&name, "a time", &value))?),

@@ -34,6 +34,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("openinference-spans", include_str!("../presets/openinference-spans.jq")),
     ("openllmetry-spans", include_str!("../presets/openllmetry-spans.jq")),
     ("otel-genai-spans", include_str!("../presets/otel-genai-spans.jq")),
+    ("otlp", include_str!("../presets/otlp.jq")),
     ("rasa-events", include_str!("../presets/rasa-events.jq")),
     ("sharegpt", include_str!("../presets/sharegpt.jq")),
     ("slack-events", include_str!("../presets/slack-events.jq")),

@@ -148,7 +148,7 @@ impl Stream {
         let mut messages = self.due_messages(&is_due, memory);
         let calls = self.due_calls(&is_due);
         released.done.extend(calls.iter().map(|call| call.at));
-        messages.extend(calls::messages(calls, memory));
+        messages.extend(calls::messages(calls, memory, &mut released.left_out));
         let positions: HashMap<u64, String> = messages
             .iter()
             .filter_map(|message| Some((message.at, self.held.get(&message.at)?.position.clone())))

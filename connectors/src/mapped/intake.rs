@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -42,6 +42,8 @@ pub(super) struct Intake {
     ended: AtomicBool,
     is_complete: AtomicBool,
     closed: AtomicBool,
+    /// The number of the last turn whose answer a checkpoint covers.
+    covered: AtomicU64,
 }
 
 struct Taken {
@@ -115,6 +117,7 @@ impl Intake {
             ended: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            covered: AtomicU64::new(0),
         }
     }
 
@@ -171,6 +174,11 @@ impl Intake {
     pub fn has_caught_up(&self) -> bool {
         let taken = self.taken.lock();
         taken.unstored == 0 && taken.caught_up.is_some_and(|until| !taken.stream.is_any_due_before(until))
+    }
+
+    /// A checkpoint covers the answers of all turns up to a number.
+    pub fn cover(&self, turn: u64) {
+        self.covered.store(turn, Ordering::Release);
     }
 
     /// Whether no message waits, and all is stored.
@@ -269,7 +277,7 @@ impl Intake {
 }
 
 impl TakesRecords for Intake {
-    fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<(), Stopped> {
+    fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<Option<String>, Stopped> {
         let number = self.taken.lock().records + 1;
         let mut odd = Odd::default();
         let found = self.mapping.as_ref().map(|mapping| {
@@ -308,6 +316,7 @@ impl TakesRecords for Intake {
         self.tell_odd(before, taken.odd, position);
         taken.records = number;
         self.counts.records.inc();
+        let told = found.as_ref().and_then(|found| found.as_ref().err()).cloned();
         if let Some(reason) = refused {
             taken.is_refused_stored = false;
             taken.refused.number += 1;
@@ -339,7 +348,13 @@ impl TakesRecords for Intake {
             }
             self.room.wait_for(&mut taken, LOOK);
         }
-        Ok(())
+        Ok(told)
+    }
+
+    fn waiting(&self) -> u64 {
+        let taken = self.taken.lock();
+        let turns = taken.made.saturating_sub(self.covered.load(Ordering::Acquire));
+        turns + taken.stream.waiting() as u64
     }
 
     fn begins(&self, places: Offsets) {

@@ -28,7 +28,9 @@ use std::thread;
 use std::time::Duration;
 
 use turnflow_engine::component::{Building, ComponentContext};
-use turnflow_engine::connector::{Acknowledgements, ConnectorError, Mode, Offsets, Stopped, TurnOutput, TurnSource};
+use turnflow_engine::connector::{
+    Acknowledgements, ConnectorError, Mode, Offsets, Stopped, TakesRequests, TurnOutput, TurnSource,
+};
 use turnflow_engine::metrics::Counter;
 use turnflow_engine::panics::caught;
 
@@ -155,6 +157,10 @@ pub(crate) struct Mapped {
 }
 
 impl TurnSource for Mapped {
+    fn requests(&self) -> Option<Arc<dyn TakesRequests>> {
+        self.inner.requests()
+    }
+
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
         let Self { inner, store, mapping, options, counts } = *self;
         let stored = store.begin().map_err(crate::turns::failed)?;
@@ -250,6 +256,7 @@ fn pump(
             }
             intake.stored();
             while reader.step()? {}
+            intake.cover(reader.covered());
             if intake.is_idle() && reader.is_covered() {
                 unsafe_input.take().into_iter().for_each(|input| safe.add(input));
             }

@@ -16,8 +16,9 @@ pub(super) struct Reader<'a> {
     output: &'a TurnOutput,
     /// Counts the stores that the source had: numbers begin again in another one.
     generation: u64,
-    /// The number of the last turn that was sent.
+    /// The number of the last turn that was sent, and of the last one that an earlier process has answered.
     after: u64,
+    begun: u64,
     /// The turns up to this number are removed.
     removed: u64,
     /// Whether it was looked for turns that are covered since the start.
@@ -27,11 +28,12 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(store: &'a Store, output: &'a TurnOutput) -> Self {
-        let mut reader = Self { store, output, generation: 0, after: 0, removed: 0, has_looked: false, former: None };
+        let mut reader =
+            Self { store, output, generation: 0, after: 0, begun: 0, removed: 0, has_looked: false, former: None };
         match output.resume() {
             Some(offset) if offset.log == *store.id() => {
                 reader.generation = offset.generation;
-                reader.after = offset.end;
+                (reader.after, reader.begun) = (offset.end, offset.end);
             }
             Some(offset) => {
                 reader.generation = offset.generation + 1;
@@ -55,18 +57,21 @@ impl<'a> Reader<'a> {
         SourceOffset { log, generation: self.generation, end: number, line: number, ..SourceOffset::default() }
     }
 
-    /// Whether a checkpoint covers all that was sent.
-    pub fn is_covered(&self) -> bool {
+    /// The number of the last turn whose answer a checkpoint covers.
+    pub fn covered(&self) -> u64 {
         let offsets = self.output.acknowledgements().offsets();
         let covered = offsets.get("").filter(|offset| offset.log == *self.store.id()).map_or(0, |offset| offset.end);
-        covered >= self.after
+        covered.max(self.begun)
+    }
+
+    /// Whether a checkpoint covers all that was sent.
+    pub fn is_covered(&self) -> bool {
+        self.covered() >= self.after
     }
 
     /// Sends the next page; false if there is none. Removes what a checkpoint covers.
     pub fn step(&mut self) -> Result<bool, ConnectorError> {
-        let offsets = self.output.acknowledgements().offsets();
-        let covered = offsets.get("").filter(|offset| offset.log == *self.store.id()).map_or(0, |offset| offset.end);
-        let covered = if self.has_looked { covered } else { covered.max(self.after) };
+        let covered = self.covered();
         if covered > self.removed && (!self.has_looked || covered - self.removed >= COVERED) {
             self.store.remove(covered).map_err(failed)?;
             self.removed = covered;

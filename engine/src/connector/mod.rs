@@ -9,6 +9,7 @@ mod answer_log;
 mod corpus;
 mod documents;
 mod offsets;
+mod requests;
 mod sink;
 mod turn_queue;
 mod turns;
@@ -25,6 +26,7 @@ pub use self::answer_log::{AnswerLog, AnswersOf, LoggedAnswer};
 pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource};
 pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
+pub use self::requests::{SentReply, SentRequest, TakesRequests};
 pub use self::sink::{
     AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
 };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 
-use super::{Acknowledgements, ConnectorError, Mode, Offsets, SourceOffset, Stop, Stopped, TurnQueue};
+use super::{Acknowledgements, ConnectorError, Mode, Offsets, SourceOffset, Stop, Stopped, TakesRequests, TurnQueue};
 use crate::dead_letter::DeadLetters;
 use crate::panics::caught;
 use crate::record::{TurnRecord, Utterance};
@@ -36,12 +36,14 @@ pub type Hint = fn(&[u8]) -> Option<String>;
 
 /// Takes the records of a source in place of the engine, to make turns of them.
 pub trait TakesRecords: Send + Sync {
-    /// A record with its place. May block.
+    /// A record with its place. May block. Returns why it is refused, if it is; then it is a dead letter.
     ///
     /// # Errors
     ///
     /// The engine is stopping.
-    fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<(), Stopped>;
+    fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<Option<String>, Stopped>;
+    /// Number of turns of the records that have no answer yet.
+    fn waiting(&self) -> u64;
     /// Where the source begins (see [`TurnOutput::begins`]).
     fn begins(&self, places: Offsets);
     /// All records that existed at the start were given (see [`TurnOutput::caught_up`]).
@@ -191,7 +193,7 @@ impl TurnOutput {
             return Ok(());
         }
         if let Some(taker) = &self.taker {
-            return taker.record(line, position, place);
+            return taker.record(line, position, place).map(|_| ());
         }
         let parsed = caught(|| TurnRecord::read(line)).map_err(|panic| format!("reading it {panic}"));
         match parsed.and_then(|parsed| parsed.map_err(|error| error.to_string())) {
@@ -206,6 +208,23 @@ impl TurnOutput {
                 Ok(())
             }
         }
+    }
+
+    /// Sends a record of a source that is mapped; returns why it is refused, if it is. Then it is a dead letter.
+    ///
+    /// # Errors
+    ///
+    /// The engine is stopping.
+    pub fn record(&self, record: &[u8], position: &str, place: SourceOffset) -> Result<Option<String>, Stopped> {
+        match &self.taker {
+            Some(taker) => taker.record(record, position, Some(place)),
+            None => self.line(record, position, Some(place)).map(|()| None),
+        }
+    }
+
+    /// Number of turns of a source that is mapped which have no answer yet.
+    pub fn waiting(&self) -> u64 {
+        self.taker.as_ref().map_or(0, |taker| taker.waiting())
     }
 
     /// Counts records with values that JSON cannot hold, and tells about the first, the second, the fourth and so on.
@@ -274,6 +293,12 @@ pub trait TurnSource: Send {
     /// The queue that it reads, if a program fills it. The engine asks once, before `run`, and
     /// [`Engine::turn_queue`](crate::run::Engine::turn_queue) returns it.
     fn queue(&self) -> Option<Arc<dyn TurnQueue>> {
+        None
+    }
+
+    /// What takes the requests of other programs for it. The engine asks once, before `run`, and
+    /// [`Engine::requests`](crate::run::Engine::requests) returns it.
+    fn requests(&self) -> Option<Arc<dyn TakesRequests>> {
         None
     }
 }

@@ -34,7 +34,7 @@ impl Waiting {
         let Manual { sender, wake, .. } = self.to;
         drop(sender);
         wake.wake();
-        TurnFeed { handle: self.handle, source: None, queue: None }
+        TurnFeed::unread(self.handle)
     }
 }
 

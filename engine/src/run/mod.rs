@@ -41,7 +41,7 @@ use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
 use crate::cluster::{Peers, Shape};
 use crate::component::Models;
-use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TurnQueue};
+use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TakesRequests, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::dead_letter::Refused;
 use crate::metrics::Metrics;
@@ -159,6 +159,14 @@ impl Engine {
         let running = self.inner.running.lock();
         let mut sources = running.sources.iter().filter(|(id, _)| source.is_none_or(|source| *source == ***id));
         sources.find_map(|(_, feed)| feed.queue.clone())
+    }
+
+    /// What takes the requests of other programs for a turn source, or for the first one that takes some. It stays valid
+    /// after a reload that keeps the source.
+    pub fn requests(&self, source: Option<&str>) -> Option<Arc<dyn TakesRequests>> {
+        let running = self.inner.running.lock();
+        let mut sources = running.sources.iter().filter(|(id, _)| source.is_none_or(|source| *source == ***id));
+        sources.find_map(|(_, feed)| feed.requests.clone())
     }
 
     /// The answers of a sink, or of the first one whose answers a program may read. `None` if there is none.

@@ -329,7 +329,7 @@ impl Running {
                 context.read(handle, source, to, resume, options.turns)?
             } else {
                 self.manual.get_or_insert(to);
-                TurnFeed { handle, source: None, queue: None }
+                TurnFeed::unread(handle)
             };
             self.sources.insert(node.id.clone(), feed);
         }

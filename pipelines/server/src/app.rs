@@ -26,8 +26,8 @@ use crate::outline::Outline;
 use crate::pipelines::LastReload;
 use crate::stored::ResponseStore;
 use crate::{
-    answers, chat, documents, embeddings, forward, health, mcp, metrics, models, openapi, origin, page, pipelines,
-    reports, responses, search, stored, turns,
+    answers, chat, documents, embeddings, forward, health, mcp, metrics, models, openapi, origin, otlp, page,
+    pipelines, reports, responses, search, stored, turns,
 };
 
 /// A served pipeline.
@@ -255,6 +255,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/documents/{*id}", documents)
         .merge(mcp)
         .route("/v1/reports", get(reports::list))
+        .route("/v1/traces", post(otlp::traces))
+        .route("/v1/logs", post(otlp::logs))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
     let metered = Router::new()
         // An answer stream stays open, so it takes no request slot.

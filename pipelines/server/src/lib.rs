@@ -32,6 +32,7 @@ mod models;
 mod observed;
 mod openapi;
 mod origin;
+mod otlp;
 mod outline;
 mod page;
 mod pipelines;

@@ -10,7 +10,8 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::app::App;
 use crate::{
-    answers, chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, stored, turns,
+    answers, chat, documents, embeddings, health, metrics, models, otlp, pipelines, reports, responses, search, stored,
+    turns,
 };
 
 /// The description of the server.
@@ -27,6 +28,8 @@ use crate::{
         models::one,
         turns::create,
         answers::list,
+        otlp::traces,
+        otlp::logs,
         search::find,
         search::find_by_body,
         documents::list,

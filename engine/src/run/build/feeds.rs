@@ -10,8 +10,8 @@ use super::{CHANNEL, RuntimeContext};
 use crate::cluster::Share;
 use crate::component::{BuildError, Models};
 use crate::connector::{
-    Arrived, ConnectorError, CorpusOutput, DocumentStore, Mode, Offsets, Stop, StopHandle, TurnOutput, TurnQueue,
-    TurnSource,
+    Arrived, ConnectorError, CorpusOutput, DocumentStore, Mode, Offsets, Stop, StopHandle, TakesRequests, TurnOutput,
+    TurnQueue, TurnSource,
 };
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::durable::OffsetTracker;
@@ -74,9 +74,16 @@ pub(in crate::run) struct TurnFeed {
     pub source: Option<SourceThread>,
     /// The queue that it reads, if a program fills it.
     pub queue: Option<Arc<dyn TurnQueue>>,
+    /// What takes the requests of other programs for it.
+    pub requests: Option<Arc<dyn TakesRequests>>,
 }
 
 impl TurnFeed {
+    /// A source that is not read here.
+    pub fn unread(handle: Arc<SourceHandle>) -> Self {
+        Self { handle, source: None, queue: None, requests: None }
+    }
+
     /// Ends the source's thread. The turns that it has read are answered until the handle says that it has ended.
     pub fn end(&mut self) -> Arc<SourceHandle> {
         self.source.iter_mut().for_each(|thread| thread.end());
@@ -172,7 +179,8 @@ impl RuntimeContext {
         mode: Mode,
     ) -> Result<TurnFeed, RunError> {
         let failed = |source: ConnectorError| BuildError::Connector { of: "node", name: handle.id.to_string(), source };
-        let queue = caught(|| source.queue()).map_err(|panic| failed(panic.into()))?;
+        let taken = caught(|| (source.queue(), source.requests()));
+        let (queue, requests) = taken.map_err(|panic| failed(panic.into()))?;
         let (stop_handle, stop) = Stop::new();
         let (for_output, wake) = (to.wake.clone(), to.wake);
         let wakes = Arc::new(move || for_output.wake());
@@ -202,7 +210,7 @@ impl RuntimeContext {
             wake.wake();
             result?
         })?;
-        Ok(TurnFeed { handle, source: Some(source), queue })
+        Ok(TurnFeed { handle, source: Some(source), queue, requests })
     }
 
     fn thread(

@@ -265,7 +265,7 @@ impl Reload<'_> {
         self.context.pool.hold();
         self.context.pool.tell(&Command::Source(handle.clone()));
         if waits {
-            let feed = TurnFeed { handle: handle.clone(), source: None, queue: None };
+            let feed = TurnFeed::unread(handle.clone());
             let NodeKind::Source(config) = &node.kind else { return Ok((feed, None)) };
             let source = self.context.turn_source(&node.id, &**config, true, &|| false)?;
             self.inner.waiting.lock().push(Waiting::new(handle, to, source));
@@ -274,7 +274,7 @@ impl Reload<'_> {
         let mode = self.context.options.turns;
         match source {
             Some(source) => Ok((self.context.read(handle, source, to, resume, mode)?, None)),
-            None => Ok((TurnFeed { handle, source: None, queue: None }, Some(to))),
+            None => Ok((TurnFeed::unread(handle), Some(to))),
         }
     }
 }
