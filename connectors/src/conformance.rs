@@ -89,6 +89,8 @@ const TURNS: &[TurnCase] = &[
         build: |base, lines| Box::new(crate::nats::tests::turns_of(base, lines)),
         resumes: true,
     },
+    #[cfg(feature = "otlp")]
+    TurnCase { kind: "Otlp", is_there: always, build: crate::otlp::tests::turns_of, resumes: true },
     #[cfg(feature = "parquet")]
     TurnCase {
         kind: "Parquet",

@@ -31,6 +31,9 @@ def conversation($is): first(($is["gen_ai.conversation.id", "session.id", "gen_a
     ($is | to_entries[] | select(.key | test("^(ai\\.telemetry\\.metadata|traceloop\\.association\\.properties|langsmith\\.metadata|metadata)\\.(session|conversation|thread|chat)_?[iI]d$")) | .value),
     ($is.metadata | json | objects | .session_id, .conversation_id, .thread_id))
   | select(. != null and . != "") | tostring) // null;
+# Whether a span may say something about a model.
+def is_of_models: any((.attributes // [])[].key, (.events // [])[].name;
+  strings | startswith("gen_ai", "llm.", "ai.", "openinference.", "langfuse.", "mlflow.", "request_data"));
 # Whether a span is a call of a model, and not what is around it, such as an agent, or beside it, such as a tool.
 def is_call($is): $is["gen_ai.operation.name"] as $does | ($is["openinference.span.kind"] // $is["langfuse.observation.type"]
     // ($is["mlflow.spanType"] | json)) as $kind
@@ -44,7 +47,7 @@ def asked_by($who): if $who == null then . else
     | .messages[].fields = {principal: $who} | if .answer then .answer.fields = {principal: $who} else . end end;
 
 .principal as $who | (
-(spans | attributes as $is | select(is_call($is)) | events as $events
+(spans | select(is_of_models) | attributes as $is | select(is_call($is)) | events as $events
  | first_of(
      ($is["gen_ai.input.messages"] | list("user")), ($is | nested("gen_ai.prompt"; "")),
      ($is | nested("llm.input_messages"; "message.")), ($is["ai.prompt.messages"] | list("user")),

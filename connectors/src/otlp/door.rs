@@ -112,6 +112,12 @@ impl Door {
         (Self(sender), receiver)
     }
 
+    /// Puts records without a wait for them.
+    #[cfg(test)]
+    pub fn put(&self, records: Vec<Vec<u8>>) {
+        self.0.send(Batch { records, reply: oneshot::channel().0 }).unwrap();
+    }
+
     /// Takes a body; what it brings is stored when this ends.
     pub async fn receive(&self, signal: Signal, form: Form, body: Vec<u8>, principal: Option<String>) -> Outcome {
         let is_large = body.len() >= LARGE;

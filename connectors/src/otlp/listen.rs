@@ -59,6 +59,9 @@ pub(super) type Body = grpc::Body;
 
 /// The address is open.
 pub(super) struct Listening {
+    /// Which it is, if the port was left open.
+    #[cfg(test)]
+    pub address: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -79,7 +82,12 @@ impl Listening {
         tracing::info!(address = %at, "taking OTLP over HTTP and gRPC");
         let stop = CancellationToken::new();
         let task = runtime.spawn(accept(Arc::new(Taking::of(listener)), socket, stop.clone()));
-        Ok(Self { stop, task })
+        Ok(Self {
+            #[cfg(test)]
+            address: at,
+            stop,
+            task,
+        })
     }
 
     /// Ends it, after the requests that are under way.
