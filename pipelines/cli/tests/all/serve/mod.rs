@@ -11,6 +11,7 @@ mod load;
 mod mcp;
 mod observed;
 mod openai;
+mod otlp;
 mod page;
 pub mod python;
 mod responses;

@@ -9,25 +9,38 @@ use crate::support::root;
 /// A Python with a package, as in `openai==3.54.0`, made once for all runs; `None`, with a word on it,
 /// if it cannot be made.
 pub fn with(package: &str) -> Option<PathBuf> {
-    let (name, version) = package.split_once("==").unwrap();
+    let (name, _) = package.split_once("==").unwrap();
+    with_all(name, &[package])
+}
+
+/// The same with several packages, under a name.
+pub fn with_all(name: &str, packages: &[&str]) -> Option<PathBuf> {
     let home = root().join("target/python-clients").join(name);
     let python = home.join("bin/python");
     let has_it = || {
-        let script = format!("import importlib.metadata as m; print(m.version('{name}'))");
+        let of = |package: &&str| {
+            let name = package.split_once("==").map_or(*package, |(name, _)| name);
+            format!("print('{name}==' + m.version('{name}'))")
+        };
+        let script: Vec<String> = packages.iter().map(of).collect();
+        let script = format!("import importlib.metadata as m; {}", script.join("; "));
         let found = Command::new(&python).args(["-c", &script]).output();
-        found.is_ok_and(|found| String::from_utf8_lossy(&found.stdout).trim() == version)
+        found.is_ok_and(|found| String::from_utf8_lossy(&found.stdout).lines().eq(packages.iter().copied()))
     };
     if has_it() {
         return Some(python);
     }
     let run = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
     let made = run(Command::new("python3").args(["-m", "venv"]).arg(&home))
-        && run(Command::new(&python).args(["-m", "pip", "install", "--quiet", package]));
+        && run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages));
     if made && has_it() {
         return Some(python);
     }
     // Whoever has no network cannot run it.
-    println!("skipped: there is no Python with a virtual environment, or its package `{name}` cannot be fetched");
+    println!(
+        "skipped: there is no Python with a virtual environment, or its packages ({}) cannot be fetched",
+        packages.join(", ")
+    );
     None
 }
 
