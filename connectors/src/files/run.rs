@@ -37,6 +37,8 @@ pub(super) struct Run<'a> {
     next: u64,
     /// The files that are not lost, by their paths.
     by_path: HashMap<PathBuf, u64>,
+    /// All files, lost ones too, by their paths without the ending of a packing.
+    by_plain: HashMap<PathBuf, Vec<u64>>,
     /// A file was renamed while it was looked at.
     has_missed: bool,
     /// What a warning has told.
@@ -74,8 +76,8 @@ impl<'a> Run<'a> {
         let entries: BTreeMap<u64, Entry> = stored.collect();
         let by_identity = entries.iter().map(|(id, entry)| (entry.identity, *id)).collect();
         let next = entries.last_key_value().map_or(1, |(last, _)| last + 1);
-        let (open, by_path, told) = (Vec::new(), HashMap::new(), HashSet::new());
-        Self { files, output, follows, entries, by_identity, open, next, by_path, has_missed: false, told }
+        let (open, by_path, by_plain, told) = (Vec::new(), HashMap::new(), HashMap::new(), HashSet::new());
+        Self { files, output, follows, entries, by_identity, open, next, by_path, by_plain, has_missed: false, told }
     }
 
     /// Reads all files to their ends.
@@ -173,6 +175,10 @@ impl<'a> Run<'a> {
         }
         let live = self.entries.iter().filter(|(_, entry)| !entry.is_lost);
         self.by_path = live.map(|(id, entry)| (entry.path.clone(), *id)).collect();
+        self.by_plain = HashMap::new();
+        for (id, entry) in &self.entries {
+            self.by_plain.entry(decode::plain(&entry.path)).or_default().push(*id);
+        }
         let mut changed: Vec<&Found> = found.iter().filter(|file| self.is_to_be_read(file)).collect();
         changed.sort_by_cached_key(|file| order::key(file));
         // What goes on with a lost file is older than what is new.
@@ -187,12 +193,13 @@ impl<'a> Run<'a> {
         for (file, known) in rest {
             match self.live(file) {
                 Some(id) => {
-                    let copy = self.entries.get(&id).map_or(Ok(None), |entry| self.is_copy(entry));
+                    let copy = self.entries.get(&id).map_or(Ok(None), |entry| self.is_copy(id, entry));
                     if let Some(of) = copy.unwrap_or_default() {
                         self.take(file, Known::Copy(of))?;
                         continue;
                     }
                     self.diverged(id);
+                    self.adopt(id);
                     self.read(id, file.state(), !self.follows)?;
                     // It was rewritten, and may be a new one.
                     if self.entries.get(&id).is_some_and(|entry| entry.is_lost)
@@ -322,7 +329,9 @@ impl<'a> Run<'a> {
                 self.next += 1;
                 self.entries.insert(id, Entry::new(file, form));
                 self.by_path.insert(file.path.clone(), id);
+                self.by_plain.entry(decode::plain(&file.path)).or_default().push(id);
                 self.by_identity.insert(file.identity, id);
+                self.adopt(id);
                 self.read(id, file.state(), !self.follows)
             }
             Known::New => Ok(()),
@@ -391,12 +400,17 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Whether a file that was a copy still is one.
-    fn is_copy(&self, entry: &Entry) -> io::Result<Option<u64>> {
-        let Some(of) = entry.copy_of else { return Ok(None) };
-        let Some(original) = self.entries.get(&of).filter(|original| !original.is_lost) else { return Ok(None) };
-        let is_copy = is_beginning(File::open(&entry.path)?, File::open(&original.path)?)?;
-        Ok(is_copy.then_some(of))
+    /// The file of which this one is a copy: it was one before, or it is the same in another packing.
+    fn is_copy(&self, id: u64, entry: &Entry) -> io::Result<Option<u64>> {
+        let twins = self.twins(id, entry).filter(|(_, twin)| entry.form == Form::Lines && twin.copy_of != Some(id));
+        for of in entry.copy_of.into_iter().chain(twins.map(|(of, _)| of)) {
+            if let Some(original) = self.entries.get(&of).filter(|original| !original.is_lost)
+                && is_beginning(File::open(&entry.path)?, File::open(&original.path)?)?
+            {
+                return Ok(Some(of));
+            }
+        }
+        Ok(None)
     }
 
     /// What goes on in another way than the file of which it was a copy is a file of its own.
@@ -406,6 +420,36 @@ impl<'a> Run<'a> {
         if let Some(entry) = self.entries.get_mut(&id).filter(|_| is_there) {
             (entry.copy_of, entry.length, entry.line, entry.records) = (None, 0, 0, None);
             entry.digest = Digest::default();
+            self.open.retain(|(of, _)| *of != id);
+        }
+    }
+
+    /// The files that have the path of this one, but for the packing.
+    fn twins(&self, id: u64, entry: &Entry) -> impl Iterator<Item = (u64, &Entry)> {
+        let ids = self.by_plain.get(&decode::plain(&entry.path));
+        let ids = ids.into_iter().flatten().filter(move |of| **of != id);
+        let form = entry.form;
+        ids.filter_map(|of| Some((*of, self.entries.get(of)?))).filter(move |(_, of)| of.form == form)
+    }
+
+    /// A log that was packed and is written unpacked again, or packed once more, has what was read of it in the other form.
+    fn adopt(&mut self, id: u64) {
+        let Some(entry) = self.entries.get(&id).filter(|entry| entry.form == Form::Lines) else { return };
+        let mut read: Vec<(u64, Digest, u64)> = self
+            .twins(id, entry)
+            .filter(|(_, twin)| twin.length > entry.length)
+            .map(|(_, twin)| (twin.length, twin.digest.clone(), twin.line))
+            .collect();
+        if read.is_empty() {
+            return;
+        }
+        read.sort_by_key(|(length, ..)| *length);
+        let lengths: Vec<(u64, Digest)> = read.iter().map(|(length, digest, _)| (*length, digest.clone())).collect();
+        // Reading it says what is wrong with it.
+        let equal = File::open(&entry.path).and_then(|file| compared(file, &lengths)).unwrap_or_default();
+        let most = read.into_iter().zip(equal).filter(|(_, is_equal)| *is_equal).map(|(one, _)| one).next_back();
+        if let (Some((length, digest, line)), Some(entry)) = (most, self.entries.get_mut(&id)) {
+            (entry.length, entry.digest, entry.line) = (length, digest, line);
             self.open.retain(|(of, _)| *of != id);
         }
     }
@@ -542,7 +586,7 @@ impl<'a> Run<'a> {
             self.entries.insert(id, entry);
             return Ok(());
         }
-        let known = self.same(&entry)?;
+        let known = self.same(id, &entry)?;
         // A program that writes it anew empties it first.
         let is_changed = |path: &Path| {
             let now = fs::metadata(path).map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
@@ -595,22 +639,32 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// How many of the records of a file were read before: all, all but the last, which has grown, or none.
-    fn same(&self, entry: &Entry) -> io::Result<u64> {
-        let Some((all, before)) = entry.records.as_ref().filter(|_| entry.line > 0) else { return Ok(0) };
+    /// How many of the records of a file were read before: all, all but the last, which has grown, or none. They may have
+    /// been read of the file in another packing.
+    fn same(&self, id: u64, entry: &Entry) -> io::Result<u64> {
+        let read: Vec<(u64, &(String, String))> = std::iter::once(entry)
+            .chain(self.twins(id, entry).map(|(_, twin)| twin))
+            .filter_map(|of| Some((of.line, of.records.as_ref().filter(|_| of.line > 0)?)))
+            .collect();
+        if read.is_empty() {
+            return Ok(0);
+        }
         let (mut chain, mut same) = (Chain::default(), 0);
         let each = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
             match found {
                 Ok(record) => chain.add(record.value.to_string().as_bytes()),
                 Err((_, error)) => chain.add(error.to_string().as_bytes()),
             }
-            let is_same = chain.count == entry.line && chain.hash() == *all;
-            if is_same || chain.count + 1 == entry.line && chain.hash() == *before {
+            let hash = chain.hash();
+            let is_read = |(line, (all, before)): &(u64, &(String, String))| {
+                chain.count == *line && hash == *all || chain.count + 1 == *line && hash == *before
+            };
+            if read.iter().any(is_read) {
                 same = chain.count;
             }
         };
         decode::read(&entry.path, &self.files.options, true, Some(&columns), each)?;
-        if same == 0 {
+        if same == 0 && entry.line > 0 {
             tracing::info!(file = %entry.path.display(), "the file was rewritten; its records are read again");
         }
         Ok(same)

@@ -213,6 +213,36 @@ fn a_file_may_be_a_conversation_in_any_form() {
     assert!(logs.dead.len() == 1 && logs.dead[0].contains("broken.json:1"), "{:?}", logs.dead);
 }
 
+/// A chat that was packed is written unpacked again, beside its packed form, and packed once more over that.
+#[test]
+fn what_was_packed_and_is_written_again_is_read_once() {
+    let program = "{conversation: $source.name, speaker: \"user\", text: .t}";
+    let mut logs = Logs::new(&format!("glob: \"*\", map: Jq({program:?})"));
+    let record = |text: &str| format!("{{\"t\": \"{text}\"}}");
+    let write = |logs: &Logs, texts: &[&str]| {
+        let records: Vec<String> = texts.iter().map(|text| record(text)).collect();
+        fs::write(logs.path("a.json"), format!("[{}]", records.join(",\n"))).unwrap();
+        fs::write(logs.path("b.jsonl"), records.join("\n") + "\n").unwrap();
+    };
+    let pack = |logs: &Logs| {
+        logs.pack("a.json", "a.json.gz");
+        logs.pack("b.jsonl", "b.jsonl.gz");
+    };
+    write(&logs, &["1", "2"]);
+    assert_eq!(logs.sorted(), ["1", "1", "2", "2"]);
+    pack(&logs);
+    assert_eq!(logs.sorted(), [""; 0]);
+    write(&logs, &["1", "2", "3"]);
+    assert_eq!(logs.sorted(), ["3", "3"]);
+    pack(&logs);
+    assert_eq!(logs.sorted(), [""; 0]);
+    write(&logs, &["1", "2", "3", "4"]);
+    pack(&logs);
+    write(&logs, &["1", "2", "3", "4", "5"]);
+    assert_eq!(logs.sorted(), ["4", "4", "5", "5"]);
+    assert_eq!(logs.sorted(), [""; 0]);
+}
+
 #[test]
 fn lines_in_utf_16_are_read() {
     let mut logs = Logs::new("glob: \"*.jsonl\"");
