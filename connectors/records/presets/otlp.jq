@@ -1,25 +1,28 @@
 #: {"settle_s": 6}
-# OpenTelemetry's spans and log records of calls of models, in OTLP/JSON, by the names of all who write them: the GenAI
-# conventions of all ages, OpenInference, OpenLLMetry, the AI SDK, Langfuse, LangSmith, MLflow, Logfire. A span is a call
-# of a model; what was said may be in its attributes, in its events, or in log records that name the span.
+# OpenTelemetry's spans and log records of calls of models, in OTLP/JSON, by the names of those who write them: the
+# GenAI conventions of all ages, OpenInference, OpenLLMetry, the AI SDK, Langfuse, LangSmith, MLflow, Logfire. A span is
+# a call of a model; what was said may be in its attributes, in its events, or in log records that name the span.
 
 # A text that is JSON, as what it means.
-def json: if type == "string" and test("^\\s*[\\[{\"]") then (try fromjson catch .) else . end;
+def json: if type == "string" and (ltrimstr(" ")[:1] | IN("[", "{", "\"")) then (try fromjson catch .) else . end;
 # A content: a text, parts, or parts as JSON in a text.
-def content: if type == "string" and test("^\\s*\\[\\s*\\{") then (try fromjson catch .) as $is
-    | if ($is | type) == "array" and ($is | parts_text) != "" then $is else . end else . end | parts_text;
-def message: (.message? | objects) // .
-  | {speaker: ((.role // .type) | strings // null | role), text: ((.content // .parts // .text) | content)};
+def content: if type == "string" and startswith("[{")
+  then . as $text | (json | parts_text) | if . == "" then $text else . end
+  else parts_text end;
+def message($speaker): if .message | type == "object" then .message else . end
+  | {speaker: ((.role // .type) | if type == "string" then role else $speaker end),
+     text: (.content // .parts // .text | content)};
 # The messages of a list, of an object that has one, or of a text that is one question.
 def list($speaker): json
   | if type == "object" then (.messages // .choices // .input // (.output | arrays) // [.]) else . end
   | if type == "string" then [{speaker: $speaker, text: .}]
-    elif type == "array" then [flatten[] | if type == "object" then message else {speaker: $speaker, text: tostring} end
-      | .speaker //= $speaker]
+    elif type == "array" then [.[] | if type == "array" then .[] else . end
+      | if type == "object" then message($speaker) else {speaker: $speaker, text: tostring} end]
     else [] end;
 def nested($prefix; $of): [indexed($prefix)[] | with_entries(.key |= ltrimstr($of))
   | {speaker: (.role | strings // null | role),
-     text: ((.content | content) | select(. != "")) // ([indexed("contents")[] | .["message_content.text"] | strings] | join("\n"))}];
+     text: ((.content | content) | select(. != ""))
+       // ([indexed("contents")[] | .["message_content.text"] | strings] | join("\n"))}];
 # The first of these that has something.
 def first_of(lists): first(lists | select(length > 0)) // [];
 def reply($answers; $time): first($answers[] | select(.text != "")) // null
@@ -28,15 +31,16 @@ def events: [(.events // [])[] | {name, is: attributes} | .said = ((.is["gen_ai.
 def failed: .status.code | IN(2, "STATUS_CODE_ERROR");
 def conversation($is): first(($is["gen_ai.conversation.id", "session.id", "gen_ai.thread.id", "langfuse.session.id",
     "langsmith.trace.session_id", "mlflow.trace.session", "thread_id"],
-    ($is | to_entries[] | select(.key | test("^(ai\\.telemetry\\.metadata|traceloop\\.association\\.properties|langsmith\\.metadata|metadata)\\.(session|conversation|thread|chat)_?[iI]d$")) | .value),
+    ($is | to_entries[] | select(.key | begins(["ai.telemetry.metadata.", "traceloop.association.properties.",
+      "langsmith.", "metadata."])) | select(.key | test("\\.(session|conversation|thread|chat)_?[iI]d$")) | .value),
     ($is.metadata | json | objects | .session_id, .conversation_id, .thread_id))
   | select(. != null and . != "") | tostring) // null;
 # Whether a span may say something about a model.
-def is_of_models: any((.attributes // [])[].key, (.events // [])[].name;
-  strings | startswith("gen_ai", "llm.", "ai.", "openinference.", "langfuse.", "mlflow.", "request_data"));
+def is_of_models: ["gen_ai", "llm.", "ai.", "openinference.", "langfuse.", "mlflow.", "request_data"] as $names
+  | any((.attributes // [])[].key, (.events // [])[].name; begins($names));
 # Whether a span is a call of a model, and not what is around it, such as an agent, or beside it, such as a tool.
-def is_call($is): $is["gen_ai.operation.name"] as $does | ($is["openinference.span.kind"] // $is["langfuse.observation.type"]
-    // ($is["mlflow.spanType"] | json)) as $kind
+def is_call($is): $is["gen_ai.operation.name"] as $does
+  | ($is["openinference.span.kind"] // $is["langfuse.observation.type"] // ($is["mlflow.spanType"] | json)) as $kind
   | if $kind then $kind | ascii_upcase | IN("LLM", "GENERATION", "CHAT_MODEL")
     elif $is["ai.operationId"] then $is["ai.operationId"] | test("\\.do(Generate|Stream)$")
     elif $does then $does | IN("chat", "text_completion", "generate_content", "completion", "message", "responses")
@@ -57,10 +61,12 @@ def asked_by($who): if $who == null then . else
      ($is["gen_ai.prompt", "langfuse.observation.input", "mlflow.spanInputs", "request_data"] | list("user"))) as $said
  | first_of(
      ($is["gen_ai.output.messages"] | list("agent")), ($is | nested("gen_ai.completion"; "")),
-     ($is | nested("llm.output_messages"; "message.")), ([$is["ai.response.text", "ai.result.text"] | strings | {text: .}]),
+     ($is | nested("llm.output_messages"; "message.")),
+     ([$is["ai.response.text", "ai.result.text"] | strings | {text: .}]),
      [$events[] | select(.name == "gen_ai.choice") | .said | ((.message? // .) | json) | {text: (.content? | content)}],
      ($events[] | .is["gen_ai.output.messages", "gen_ai.completion"] | list("agent")),
-     ($is["gen_ai.completion", "langfuse.observation.output", "mlflow.spanOutputs", "response_data"] | list("agent"))) as $answers
+     ($is["gen_ai.completion", "langfuse.observation.output", "mlflow.spanOutputs", "response_data"]
+       | list("agent"))) as $answers
  | conversation($is) as $conversation
  | {id: .spanId, conversation: $conversation, guess: ($conversation == null), group: .traceId,
     order: (.startTimeUnixNano | tonumber), time: .startTimeUnixNano, messages: $said,
@@ -78,6 +84,7 @@ def asked_by($who): if $who == null then . else
        text: (($said.message? // $said) | json | (.content? // strings) | content)}}
    elif $event | test("^gen_ai\\.(user|assistant|system|tool)\\.message$") then
      {messages: [{id: ([$event, ($time | tostring), ($said | tojson)] | join(" ")), order: ($time | tonumber),
-       speaker: (($said.role? // ($event | split(".")[1])) | role), text: (($said.content? // ($said | strings)) | content)}]}
+       speaker: (($said.role? // ($event | split(".")[1])) | role),
+       text: (($said.content? // ($said | strings)) | content)}]}
    else empty end)
 ) | asked_by($who)

@@ -1,6 +1,7 @@
 //! What programs can do beside jq: texts of parts, texts of markup, times.
 
 mod html;
+mod values;
 
 use jaq_core::Error;
 use jaq_core::data::JustLut;
@@ -34,8 +35,18 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Our own filters.
 pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 8] = [
+    let all: [Own; 12] = [
         ("role", v(0), |cv| bome(Ok(role(cv.1)))),
+        ("parts_text", v(0), |cv| bome(Ok(Value::from(values::parts_text(&cv.1.val))))),
+        ("otlp_value", v(0), |cv| bome(Ok(Value::of(values::otlp_value(&cv.1.val), cv.1.depth)))),
+        ("attributes", v(0), |cv| {
+            let found = values::attributes(&cv.1.val);
+            bome(found.map(|found| Value::of(found, cv.1.depth)).map_err(told))
+        }),
+        ("begins", v(1), |mut cv| {
+            let beginnings = cv.0.pop_var();
+            bome(Ok(values::begins(&cv.1.val, &beginnings.val).into()))
+        }),
         ("html_text", v(0), |cv| bome(text("html_text", &cv.1).map(|text| Value::from(metered_html(&text))))),
         ("mail_text", v(0), |cv| bome(text("mail_text", &cv.1).map(|text| Value::from(mail_text(&text))))),
         ("html_find", v(1), |mut cv| {

@@ -125,3 +125,30 @@ fn further_forms_become_turns() {
         assert_eq!(turns(name, file, text), expected, "{name}");
     }
 }
+
+/// What programs send in OpenTelemetry's protocol, by the names of many instrumentations.
+#[test]
+fn spans_and_log_records_of_all_instrumentations_become_turns() {
+    let log = include_str!("tests/otlp.jsonl");
+    let mut turns = turns("otlp", "otlp.jsonl", log);
+    // Turns of a conversation stay in their order.
+    turns.sort_by(|one, other| one.split(' ').next().cmp(&other.split(' ').next()));
+    assert_eq!(
+        turns,
+        [
+            "content 1 user Why?",
+            "content 1 agent So.",
+            "details 1 user What?",
+            "details 1 agent This.",
+            "events 1 user Where?",
+            "events 1 agent Here.",
+            "failed 1 user Fails?",
+            "fuse 1 user Who?",
+            "fuse 1 agent You.",
+            "sdk 1 user How?",
+            "sdk 1 agent By foot.",
+            "t1 1 user When?",
+            "t1 1 agent At ten.",
+        ]
+    );
+}

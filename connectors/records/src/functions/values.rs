@@ -1,0 +1,109 @@
+//! Values of OTLP, and texts of contents with parts, which nearly every record of a log of models has.
+
+use jaq_json::Val;
+
+use crate::decode::object;
+use crate::jq;
+use crate::message::text_of;
+
+/// The types of parts that are texts.
+const TEXTS: &[&str] = &["text", "input_text", "output_text", "summary_text", "input_audio", "output_audio", "audio"];
+
+/// The field of an object, unless it is null or false.
+fn field<'a>(value: &'a Val, name: &str) -> Option<&'a Val> {
+    let Val::Obj(fields) = value else { return None };
+    fields.get(&Val::from(name.to_owned())).filter(|found| !matches!(found, Val::Null | Val::Bool(false)))
+}
+
+/// Whether a text begins with one of these.
+pub(super) fn begins(text: &Val, beginnings: &Val) -> bool {
+    let (Val::TStr(text), Val::Arr(beginnings)) = (text, beginnings) else { return false };
+    jq::steps(1 + beginnings.len() as u64 / 16);
+    beginnings.iter().any(|one| matches!(one, Val::TStr(one) if text.starts_with(one)))
+}
+
+/// The value of an attribute in OTLP/JSON.
+pub(super) fn otlp_value(value: &Val) -> Val {
+    jq::steps(1);
+    let Val::Obj(fields) = value else { return value.clone() };
+    // Of one that has several, the first one counts, as it does for who reads it as protobuf.
+    let Some((name, inner)) = fields.iter().next() else { return Val::Null };
+    let list = |inner: &Val| match field(inner, "values") {
+        Some(Val::Arr(list)) => list.clone(),
+        _ => Default::default(),
+    };
+    match text_of(name).as_deref() {
+        Some("stringValue" | "boolValue" | "doubleValue") => inner.clone(),
+        Some("intValue") => match text_of(inner).and_then(|digits| digits.parse::<isize>().ok()) {
+            Some(number) => Val::from(number),
+            None => inner.clone(),
+        },
+        Some("arrayValue") => {
+            let values: Vec<Val> = list(inner).iter().map(otlp_value).collect();
+            jq::bytes(32 * values.len() as u64);
+            values.into_iter().collect()
+        }
+        Some("kvlistValue") => by_name(&list(inner)),
+        _ => Val::Null,
+    }
+}
+
+/// The values of a list of names and values.
+fn by_name(list: &[Val]) -> Val {
+    jq::bytes(112 * list.len() as u64);
+    let named = list.iter().filter_map(|one| {
+        let key = field(one, "key").filter(|key| matches!(key, Val::TStr(_)))?;
+        Some((key.clone(), field_or_null(one, "value")))
+    });
+    Val::obj(named.collect())
+}
+
+fn field_or_null(value: &Val, name: &str) -> Val {
+    let Val::Obj(fields) = value else { return Val::Null };
+    fields.get(&Val::from(name.to_owned())).map_or(Val::Null, otlp_value)
+}
+
+/// The attributes of a span, a resource or a log record in OTLP/JSON, by name.
+///
+/// # Errors
+///
+/// They are no list.
+pub(super) fn attributes(value: &Val) -> Result<Val, String> {
+    match field(value, "attributes") {
+        None => Ok(object([])),
+        Some(Val::Arr(list)) => Ok(by_name(list)),
+        Some(_) => Err("the attributes are no list".to_owned()),
+    }
+}
+
+/// The text of a content: a text, or its parts that are texts, each on a line of its own. What a model thinks is none.
+pub(super) fn parts_text(content: &Val) -> String {
+    jq::steps(1);
+    match content {
+        Val::TStr(_) => text_of(content).unwrap_or_default(),
+        Val::Arr(parts) => {
+            let texts = parts.iter().map(part_text).filter(|text| !text.is_empty());
+            let text = texts.collect::<Vec<_>>().join("\n");
+            jq::bytes(text.len() as u64);
+            text
+        }
+        Val::Obj(_) => {
+            let inner = ["parts", "text", "content"].iter().find_map(|name| field(content, name));
+            inner.map(parts_text).unwrap_or_default()
+        }
+        _ => String::new(),
+    }
+}
+
+fn part_text(part: &Val) -> String {
+    if let Val::TStr(_) = part {
+        return text_of(part).unwrap_or_default();
+    }
+    let is_thought = matches!(field(part, "thought"), Some(Val::Bool(true)));
+    let is_text = match field(part, "type") {
+        Some(kind) => text_of(kind).is_some_and(|kind| TEXTS.contains(&&*kind)),
+        None => matches!(part, Val::Obj(_)),
+    };
+    let inner = ["text", "content", "transcript"].iter().find_map(|name| field(part, name));
+    inner.filter(|_| is_text && !is_thought).map(parts_text).unwrap_or_default()
+}
