@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::assemble::LeftOut;
-use crate::known::{self, Called, Continued, Grouped, History, Memory};
+use crate::known::{self, Called, Ends, Grouped, History, Memory};
 use crate::message::{Call, Message};
 
 /// Number of messages of a conversation whose end is compared with the beginning of a call.
@@ -69,9 +69,8 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
     if guess && now.name.is_empty() && (history.is_none() || is_grouped) {
         // Of several, the one that has said most. A question alone may be anybody's.
         let mut longest = (2..beginnings.len()).rev();
-        let continued = longest.find_map(|count| known::get::<Continued>(memory, &beginnings[count]));
-        let continued = continued.map(|Continued(name)| name);
-        let of_group = || {
+        let continued = longest.find_map(|count| known::take_continued(memory, &beginnings[count]));
+        let of_group = |memory: &mut dyn Memory| {
             let Grouped(last) = known::get::<Grouped>(memory, group.as_deref()?)?;
             let history = known::get::<History>(memory, &last)?;
             let same: Vec<u64> =
@@ -80,7 +79,18 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
             let is_same = history.count == history.last.len() && history.last == same;
             (is_same || goes_on(&history)).then_some((last, is_same))
         };
-        match continued.map(|name| (name, false)).or_else(of_group) {
+        // A history whose beginning was cut off is the end of a conversation.
+        let of_end = |memory: &mut dyn Memory| {
+            let (_, said) = short.split_last()?;
+            let ends = known::get::<Ends>(memory, &known::end_of(said)?)?;
+            let goes_on = |name: &String| known::get::<History>(memory, name).is_some_and(|of| of.last.ends_with(said));
+            ends.0.into_iter().rev().find(goes_on).map(|name| (name, false))
+        };
+        let found = match continued {
+            Some(name) => Some((name, false)),
+            None => of_group(memory).or_else(|| of_end(memory)),
+        };
+        match found {
             Some((of, true)) => {
                 known::set(memory, id.as_deref().unwrap_or_default(), &Called { name: of, ..now });
                 return Some("a call that came again");
@@ -95,7 +105,7 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
         }
     }
     let mut history = history.unwrap_or_default();
-    let before = history.all.clone();
+    let (before, end_before) = (history.all.clone(), known::end_of(&history.last));
     let overlap = match goes_on(&history) {
         true => history.count,
         false => {
@@ -130,11 +140,12 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
     if history.last.len() > 2 * COMPARED {
         history.last.drain(..history.last.len() - COMPARED);
     }
-    if known::get::<Continued>(memory, &before).is_some_and(|Continued(of)| of == name) {
-        known::remove::<Continued>(memory, &before);
-    }
+    known::forget_continued(memory, &before, &name);
     if history.count > 1 {
-        known::set(memory, &history.all, &Continued(name.clone()));
+        known::push_continued(memory, &history.all, &name);
+    }
+    if guess {
+        known::move_end(memory, end_before.as_deref(), known::end_of(&history.last).as_deref(), &name);
     }
     known::set(memory, &name, &history);
     if let Some(group) = group {

@@ -152,12 +152,101 @@ impl Kind for Grouped {
     const PREFIX: char = 'g';
 }
 
-/// The conversation that has just said this history.
+/// A conversation that has just said a history. Many may say the same: those that said it before are below it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Continued(pub String);
+struct Continued {
+    name: String,
+    /// How many are below it.
+    below: u32,
+}
 
 impl Kind for Continued {
     const PREFIX: char = 'p';
+}
+
+/// A conversation that has said a history before another one did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Below(String);
+
+impl Kind for Below {
+    const PREFIX: char = 'q';
+}
+
+/// A conversation has said a history.
+pub(crate) fn push_continued(memory: &mut dyn Memory, history: &str, name: &str) {
+    let last = get::<Continued>(memory, history);
+    let below = last.map_or(0, |last| {
+        set(memory, &format!("{history}#{}", last.below + 1), &Below(last.name));
+        last.below + 1
+    });
+    set(memory, history, &Continued { name: name.to_owned(), below });
+}
+
+/// The last conversation that has said a history, which is not known as that any more.
+fn pop_continued(memory: &mut dyn Memory, history: &str) -> Option<String> {
+    let last = get::<Continued>(memory, history)?;
+    let key = format!("{history}#{}", last.below);
+    match get::<Below>(memory, &key).filter(|_| last.below > 0) {
+        Some(Below(name)) => {
+            remove::<Below>(memory, &key);
+            set(memory, history, &Continued { name, below: last.below - 1 });
+        }
+        None => remove::<Continued>(memory, history),
+    }
+    Some(last.name)
+}
+
+/// The last conversation that has said this history and nothing after it. The next one gets another one.
+pub(crate) fn take_continued(memory: &mut dyn Memory, history: &str) -> Option<String> {
+    loop {
+        let name = pop_continued(memory, history)?;
+        if get::<History>(memory, &name).is_some_and(|of| of.all == history) {
+            return Some(name);
+        }
+    }
+}
+
+/// A conversation that has said a history goes on.
+pub(crate) fn forget_continued(memory: &mut dyn Memory, history: &str, name: &str) {
+    if get::<Continued>(memory, history).is_some_and(|last| last.name == name) {
+        pop_continued(memory, history);
+    }
+}
+
+/// Maximum number of conversations that are known by one end.
+const ENDS: usize = 64;
+
+/// The conversations whose last two messages are these, the last one at the end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Ends(pub Vec<String>);
+
+impl Kind for Ends {
+    const PREFIX: char = 'e';
+}
+
+/// The key of the last two of these messages, if there are two.
+pub(crate) fn end_of(said: &[u64]) -> Option<String> {
+    let [.., one, last] = said else { return None };
+    Some(format!("{one:016x}{last:016x}"))
+}
+
+/// A conversation that ended in one way ends in another one.
+pub(crate) fn move_end(memory: &mut dyn Memory, before: Option<&str>, now: Option<&str>, name: &str) {
+    if let Some(before) = before
+        && let Some(mut ends) = get::<Ends>(memory, before)
+    {
+        ends.0.retain(|of| of != name);
+        match ends.0.is_empty() {
+            true => remove::<Ends>(memory, before),
+            false => set(memory, before, &ends),
+        }
+    }
+    if let Some(now) = now {
+        let mut ends = get::<Ends>(memory, now).unwrap_or_default();
+        ends.0.push(name.to_owned());
+        ends.0.drain(..ends.0.len().saturating_sub(ENDS));
+        set(memory, now, &ends);
+    }
 }
 
 fn key<T: Kind>(name: &str) -> String {

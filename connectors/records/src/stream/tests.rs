@@ -329,3 +329,47 @@ fn after_a_hand_over_users_are_not_answered() {
     assert_eq!(at_times(CHAT, &until, &records, 5), expected);
     assert_eq!(at_times(CHAT, &|_| {}, &records, 5).len(), 5);
 }
+
+/// Conversations that begin alike cannot be told apart until they differ, and each gets what goes on with it. So does one
+/// whose records have only the last messages.
+#[test]
+fn conversations_that_begin_alike_and_histories_that_are_cut_are_kept_apart() {
+    let said = |conversation: usize| -> Vec<String> {
+        let own = (0..6).map(|at| format!("{conversation} {at}"));
+        ["Hi", "Hello! How can I help?"].into_iter().map(str::to_owned).chain(own).collect()
+    };
+    let code = r#"{id, guess: true, order: .id, messages: (.messages | chat_messages), answer: {speaker: "agent", text: .answer}}"#;
+    for cut in [8, 5, 3] {
+        let (mut lines, mut id) = (String::new(), 0);
+        for round in 0..4 {
+            // In another order each time.
+            for number in 0..40 {
+                let said = said((number * 7 + round * 3) % 40);
+                let before = &said[(2 * round + 1_usize).saturating_sub(cut)..=2 * round];
+                let role = |at: usize| if (before.len() - at) % 2 == 1 { "user" } else { "assistant" };
+                let messages = before.iter().enumerate();
+                let messages = messages.map(|(at, text)| serde_json::json!({"role": role(at), "content": text}));
+                let messages: Vec<serde_json::Value> = messages.collect();
+                id += 1;
+                let answer = &said[2 * round + 1];
+                lines += &serde_json::json!({"id": id, "messages": messages, "answer": answer}).to_string();
+                lines += "\n";
+            }
+        }
+        let log = Log::of(code, &lines);
+        let (streamed, _) = log.streamed(&(0..log.lines.len()).collect::<Vec<_>>(), 0, &[30, 100]);
+        for turns in [log.whole(), streamed] {
+            let mut conversations: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for turn in &turns {
+                let (head, text) = turn.split_once(" user ").or_else(|| turn.split_once(" agent ")).unwrap();
+                let (name, _) = head.rsplit_once(' ').unwrap();
+                conversations.entry(name.to_owned()).or_default().push(text.to_owned());
+            }
+            let mut found: Vec<Vec<String>> = conversations.into_values().collect();
+            found.sort();
+            let mut expected: Vec<Vec<String>> = (0..40).map(said).collect();
+            expected.sort();
+            assert_eq!(found, expected, "{cut}");
+        }
+    }
+}
