@@ -67,6 +67,8 @@ def asked_by($who): if $who == null then . else
      ($events[] | .is["gen_ai.output.messages", "gen_ai.completion"] | list("agent")),
      ($is["gen_ai.completion", "langfuse.observation.output", "mlflow.spanOutputs", "response_data"]
        | list("agent"))) as $answers
+ # What a chat program asks on its own, such as for a title.
+ | select(any($said[]; .speaker == "user" and (.text | startswith("### Task:"))) | not)
  | conversation($is) as $conversation
  | {id: .spanId, conversation: $conversation, guess: ($conversation == null), group: .traceId,
     order: (.startTimeUnixNano | tonumber), time: .startTimeUnixNano, messages: $said,

@@ -1,5 +1,8 @@
 //! Requests on their way to the source, and what is said to them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -103,19 +106,31 @@ impl Outcome {
 
 /// Where requests come in.
 #[derive(Clone)]
-pub(super) struct Door(Sender<Batch>);
+pub(super) struct Door {
+    batches: Sender<Batch>,
+    /// Number of requests that had another form.
+    wrong: Arc<AtomicU64>,
+}
 
 impl Door {
     /// The door, and the other side of it.
     pub fn new() -> (Self, Receiver<Batch>) {
         let (sender, receiver) = bounded(WAITING);
-        (Self(sender), receiver)
+        (Self { batches: sender, wrong: Arc::default() }, receiver)
+    }
+
+    /// Says that a program sends what cannot be read: the first time, the second, the fourth and so on.
+    fn tell(&self, reason: &str) {
+        let requests = self.wrong.fetch_add(1, Ordering::AcqRel) + 1;
+        if requests.is_power_of_two() {
+            tracing::warn!(reason, requests, "a request of OTLP was refused");
+        }
     }
 
     /// Puts records without a wait for them.
     #[cfg(test)]
     pub fn put(&self, records: Vec<Vec<u8>>) {
-        self.0.send(Batch { records, reply: oneshot::channel().0 }).unwrap();
+        self.batches.send(Batch { records, reply: oneshot::channel().0 }).unwrap();
     }
 
     /// Takes a body; what it brings is stored when this ends.
@@ -128,7 +143,10 @@ impl Door {
         };
         let (records, wrong) = match read {
             Ok(Ok(read)) => read,
-            Ok(Err(reason)) => return Outcome::Wrong(reason),
+            Ok(Err(reason)) => {
+                self.tell(&reason);
+                return Outcome::Wrong(reason);
+            }
             Err(_) => return Outcome::Failed("the body cannot be read".to_owned()),
         };
         let reason = if wrong > 0 { "it is no object".to_owned() } else { String::new() };
@@ -136,7 +154,7 @@ impl Door {
             return Outcome::Taken { rejected: wrong, reason };
         }
         let (reply, replied) = oneshot::channel();
-        match self.0.try_send(Batch { records, reply }) {
+        match self.batches.try_send(Batch { records, reply }) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Outcome::Busy("too many requests wait".to_owned()),
             Err(TrySendError::Disconnected(_)) => return Outcome::Ending,

@@ -120,6 +120,9 @@ impl Made<'_> {
         }
         camel(&mut value);
         let (resources, scopes, items) = self.signal.names();
+        if value.as_object().is_some_and(|fields| !fields.is_empty() && !fields.contains_key(resources)) {
+            return Err(format!("not a request of OTLP for this path: it has no `{resources}`"));
+        }
         let list = |value: &Json, name: &str| match value.get(name) {
             Some(Json::Array(list)) => list.clone(),
             _ => Vec::new(),

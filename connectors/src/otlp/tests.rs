@@ -11,7 +11,9 @@ use turnflow_engine::connector::{SentReply, SentRequest, SourcedTurn};
 use turnflow_engine::spec::from_str;
 
 use super::records::{Form, Signal, records};
-use super::wire::{AnyValue, Fields, KeyValue, LogRecord, OfResource, OfScope, Request, Resource, Scope, Span, Value};
+use super::wire::{
+    AnyValue, Array, Fields, KeyValue, LogRecord, OfResource, OfScope, Request, Resource, Scope, Span, Value,
+};
 use super::*;
 use crate::mapped::{Counts, Mapped, placed};
 use crate::testing::{Turns, runtime};
@@ -102,7 +104,12 @@ fn shown(turn: &SourcedTurn) -> String {
 #[test]
 fn both_forms_give_the_same_records() {
     let one = Span { parent_span_id: Bytes::from_static(&[0xab]), ..span(7, "When?") };
-    let fields = Fields { values: vec![attribute("content", "When?")] };
+    let fields = Bytes::from(Fields { values: vec![attribute("content", "When?")] }.encode_to_vec());
+    // Nested more deeply than anybody reads.
+    let mut deep = AnyValue { value: Some(Value::Bool(true)) };
+    for _ in 0..20_000 {
+        deep = AnyValue { value: Some(Value::Array(Array { values: vec![deep] }.encode_to_vec().into())) };
+    }
     let number = AnyValue { value: Some(Value::Int(i64::MAX)) };
     let broken = AnyValue { value: Some(Value::Text(Bytes::from_static(b"b\xffd"))) };
     let log = LogRecord {
@@ -112,6 +119,7 @@ fn both_forms_give_the_same_records() {
             KeyValue { key: Bytes::from_static(b"n"), value: Some(number) },
             KeyValue { key: Bytes::from_static(b"b"), value: Some(broken) },
             KeyValue { key: Bytes::from_static(b"none"), value: None },
+            KeyValue { key: Bytes::from_static(b"deep"), value: Some(deep) },
         ],
         span_id: Bytes::from_static(&[1, 0xfe]),
         event_name: Bytes::from_static(b"gen_ai.user.message"),
@@ -144,7 +152,13 @@ fn both_forms_give_the_same_records() {
     let value: Json = serde_json::from_slice(&found[0]).unwrap();
     assert_eq!((found.len(), wrong, &value["principal"]["name"]), (1, 2, &json!("ann")));
     assert_eq!(value["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["spanId"], "a");
-    for (form, body) in [(Form::Json, "[]"), (Form::Json, "{"), (Form::Json, ""), (Form::Protobuf, "{}")] {
+    for (form, body) in [
+        (Form::Json, "[]"),
+        (Form::Json, "{\"resourceLogs\": []}"),
+        (Form::Json, "{"),
+        (Form::Json, ""),
+        (Form::Protobuf, "{}"),
+    ] {
         assert!(records(Signal::Traces, form, body.into(), None).is_err(), "{body}");
     }
     assert_eq!(records(Signal::Traces, Form::Protobuf, Vec::new(), None).unwrap(), (Vec::new(), 0));

@@ -2,6 +2,9 @@
 //!
 //! Texts are bytes here, so that one that is not UTF-8 costs itself and not the whole request.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
+
 use bytes::Bytes;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeStruct, Serializer};
@@ -158,10 +161,12 @@ pub(super) enum Value {
     Int(i64),
     #[prost(double, tag = "4")]
     Double(f64),
-    #[prost(message, tag = "5")]
-    Array(Array),
-    #[prost(message, tag = "6")]
-    Fields(Fields),
+    /// An [`Array`] that is not decoded yet: what is nested too deeply costs itself.
+    #[prost(bytes = "bytes", tag = "5")]
+    Array(Bytes),
+    /// [`Fields`] that are not decoded yet.
+    #[prost(bytes = "bytes", tag = "6")]
+    Fields(Bytes),
     #[prost(bytes = "bytes", tag = "7")]
     Bytes(Bytes),
 }
@@ -178,6 +183,36 @@ pub(super) struct Fields {
     pub values: Vec<KeyValue>,
 }
 
+/// Maximum depth of lists and fields in each other; what is deeper is null.
+const DEEPEST: u32 = 32;
+
+thread_local! {
+    /// The depth of the value that is written.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Decodes what a value has in it, and writes it.
+fn nested<T: prost::Message + Default + Serialize, S: Serializer>(
+    bytes: &Bytes,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let depth = DEPTH.get();
+    let decoded = (depth < DEEPEST).then(|| T::decode(bytes.clone()).ok()).flatten();
+    DEPTH.set(depth + 1);
+    let written = decoded.serialize(serializer);
+    DEPTH.set(depth);
+    written
+}
+
+/// The values of a list that are not decoded yet.
+struct Undecoded<'a, T>(&'a Bytes, PhantomData<T>);
+
+impl<T: prost::Message + Default + Serialize> Serialize for Undecoded<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        nested::<T, S>(self.0, serializer)
+    }
+}
+
 impl Serialize for AnyValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_map(None)?;
@@ -187,8 +222,12 @@ impl Serialize for AnyValue {
             Some(Value::Bool(value)) => fields.serialize_entry("boolValue", value)?,
             Some(Value::Int(number)) => fields.serialize_entry("intValue", &number.to_string())?,
             Some(Value::Double(number)) => fields.serialize_entry("doubleValue", number)?,
-            Some(Value::Array(values)) => fields.serialize_entry("arrayValue", values)?,
-            Some(Value::Fields(values)) => fields.serialize_entry("kvlistValue", values)?,
+            Some(Value::Array(values)) => {
+                fields.serialize_entry("arrayValue", &Undecoded::<Array>(values, PhantomData))?;
+            }
+            Some(Value::Fields(values)) => {
+                fields.serialize_entry("kvlistValue", &Undecoded::<Fields>(values, PhantomData))?;
+            }
             Some(Value::Bytes(bytes)) => {
                 use base64::Engine as _;
                 let written = base64::engine::general_purpose::STANDARD.encode(bytes);

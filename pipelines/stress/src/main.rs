@@ -10,6 +10,7 @@ mod edits;
 mod embedder;
 mod gpu;
 mod kill;
+mod logs;
 mod names;
 mod power;
 mod processes;
@@ -54,6 +55,9 @@ enum How {
     /// Kill the process, and a broker or a database, at random times while turns are published there. Then count
     /// the answers in a file, and those that were sent back.
     Broker(broker::BrokerArgs),
+    /// Kill the process at random times while another program writes a log in a form of its own: files that are rotated
+    /// and packed, a database, or spans. Then count the answers.
+    Logs(logs::LogsArgs),
     /// Kill processes of a cluster at random times: one, all, two within a second, and the supervisor; stop them for a
     /// while, and change their number. Then count the answers, and compare the indexes with a rebuild.
     Cluster(cluster::ClusterArgs),
@@ -190,6 +194,7 @@ fn main() -> ExitCode {
         How::Kill(args) => kill::run(args),
         How::Cluster(args) => cluster::run(args),
         How::Broker(args) => broker::run(args),
+        How::Logs(args) => logs::run(args),
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
         How::Scale(args) => scale::run(args),

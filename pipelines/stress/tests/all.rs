@@ -61,6 +61,14 @@ fn killed_processes_revise_every_answer_once() {
     stress("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--seed", "1"]);
 }
 
+#[test]
+fn killed_processes_lose_nothing_of_the_logs_of_other_programs() {
+    for kind in ["files", "json-lines", "sqlite", "otlp"] {
+        stress("logs", &[kind, "--times", "6"]);
+    }
+    stress("logs", &["files", "--times", "8", "--workers", "2", "--seed", "1"]);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn killed_processes_of_a_cluster_lose_nothing_and_double_nothing() {
