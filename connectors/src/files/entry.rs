@@ -131,6 +131,11 @@ impl Entry {
         SourceOffset { partition: partition.into(), log: log.into(), generation: 0, end, line: self.line }
     }
 
+    /// Where it is.
+    pub fn at(&self) -> (Identity, Option<u64>) {
+        (self.identity, self.created)
+    }
+
     /// Whether a file that was found is this one, as far as its inode tells.
     pub fn is_at(&self, found: &Found) -> bool {
         let differs = self.created.zip(found.created).is_some_and(|(known, now)| known != now);

@@ -31,7 +31,8 @@ pub(super) struct Run<'a> {
     output: &'a TurnOutput,
     follows: bool,
     entries: BTreeMap<u64, Entry>,
-    by_identity: HashMap<Identity, u64>,
+    /// Those that are not lost, where they are. An inode may have belonged to another one before.
+    by_identity: HashMap<(Identity, Option<u64>), u64>,
     /// Open files, those used last at the end.
     open: Vec<(u64, Open)>,
     next: u64,
@@ -74,7 +75,7 @@ impl<'a> Run<'a> {
         let stored = output.resume_partitions().iter();
         let stored = stored.filter_map(|place| Some((place.partition.parse().ok()?, Entry::of(place)?)));
         let entries: BTreeMap<u64, Entry> = stored.collect();
-        let by_identity = entries.iter().map(|(id, entry)| (entry.identity, *id)).collect();
+        let by_identity = entries.iter().map(|(id, entry)| (entry.at(), *id)).collect();
         let next = entries.last_key_value().map_or(1, |(last, _)| last + 1);
         let (open, by_path, by_plain, told) = (Vec::new(), HashMap::new(), HashMap::new(), HashSet::new());
         Self { files, output, follows, entries, by_identity, open, next, by_path, by_plain, has_missed: false, told }
@@ -217,7 +218,9 @@ impl<'a> Run<'a> {
 
     /// The file that is known by the inode of this one.
     fn live(&self, file: &Found) -> Option<u64> {
-        let id = *self.by_identity.get(&file.identity)?;
+        // What an older version has stored may lack when the file was made.
+        let at = [(file.identity, file.created), (file.identity, None)];
+        let id = at.iter().find_map(|at| self.by_identity.get(at).copied())?;
         self.entries.get(&id).filter(|entry| !entry.is_lost && entry.is_at(file)).map(|_| id)
     }
 
@@ -274,9 +277,9 @@ impl<'a> Run<'a> {
         let lost: Vec<u64> = self.entries.iter().filter(|(_, entry)| entry.is_lost).map(|(id, _)| *id).collect();
         for id in lost.iter().take(lost.len().saturating_sub(LOST)) {
             if let Some(entry) = self.entries.remove(id)
-                && self.by_identity.get(&entry.identity) == Some(id)
+                && self.by_identity.get(&entry.at()) == Some(id)
             {
-                self.by_identity.remove(&entry.identity);
+                self.by_identity.remove(&entry.at());
             }
         }
     }
@@ -313,7 +316,7 @@ impl<'a> Run<'a> {
                     }
                     entry.moved(file);
                 }
-                self.by_identity.insert(file.identity, id);
+                self.by_identity.insert((file.identity, file.created), id);
                 self.by_path.insert(file.path.clone(), id);
                 self.read(id, file.state(), !self.follows)
             }
@@ -330,7 +333,7 @@ impl<'a> Run<'a> {
                 self.entries.insert(id, Entry::new(file, form));
                 self.by_path.insert(file.path.clone(), id);
                 self.by_plain.entry(decode::plain(&file.path)).or_default().push(id);
-                self.by_identity.insert(file.identity, id);
+                self.by_identity.insert((file.identity, file.created), id);
                 self.adopt(id);
                 self.read(id, file.state(), !self.follows)
             }
@@ -344,8 +347,8 @@ impl<'a> Run<'a> {
         let is_there =
             |entry: &Entry| entry.is_lost && entry.form == Form::Whole && decode::plain(&entry.path) == plain;
         let there = self.entries.iter().filter(|(_, entry)| is_there(entry));
-        // A copy of it may have been there, too, of which less is known.
-        if let Some((id, _)) = there.max_by_key(|(_, entry)| entry.line) {
+        // Of a copy in another packing, less may be known.
+        if let Some((id, _)) = there.max_by_key(|(_, entry)| (entry.path == file.path, entry.line)) {
             return Ok(Known::Lost(*id));
         }
         // Of the lost ones that it may be, the one of which it has most.
@@ -395,7 +398,7 @@ impl<'a> Run<'a> {
         self.next = self.next.max(id + 1);
         self.output.begins(entry.place(id));
         self.entries.insert(id, entry);
-        self.by_identity.insert(file.identity, id);
+        self.by_identity.insert((file.identity, file.created), id);
         self.by_path.insert(file.path.clone(), id);
         Ok(())
     }
@@ -639,6 +642,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// The chain of the records of a file; `each` sees it after each of them.
+    fn chain(&self, path: &Path, each: &mut dyn FnMut(&Chain)) -> io::Result<Chain> {
+        let mut chain = Chain::default();
+        let add = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
+            match found {
+                Ok(record) => chain.add(record.value.to_string().as_bytes()),
+                Err((_, error)) => chain.add(error.to_string().as_bytes()),
+            }
+            each(&chain);
+        };
+        decode::read(path, &self.files.options, true, Some(&columns), add)?;
+        Ok(chain)
+    }
+
     /// How many of the records of a file were read before: all, all but the last, which has grown, or none. They may have
     /// been read of the file in another packing.
     fn same(&self, id: u64, entry: &Entry) -> io::Result<u64> {
@@ -649,12 +666,8 @@ impl<'a> Run<'a> {
         if read.is_empty() {
             return Ok(0);
         }
-        let (mut chain, mut same) = (Chain::default(), 0);
-        let each = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
-            match found {
-                Ok(record) => chain.add(record.value.to_string().as_bytes()),
-                Err((_, error)) => chain.add(error.to_string().as_bytes()),
-            }
+        let mut same = 0;
+        let chain = self.chain(&entry.path, &mut |chain| {
             let hash = chain.hash();
             let is_read = |(line, (all, before)): &(u64, &(String, String))| {
                 chain.count == *line && hash == *all || chain.count + 1 == *line && hash == *before
@@ -662,8 +675,22 @@ impl<'a> Run<'a> {
             if read.iter().any(is_read) {
                 same = chain.count;
             }
-        };
-        decode::read(&entry.path, &self.files.options, true, Some(&columns), each)?;
+        })?;
+        // Of the other one more may have been read than this one has.
+        for (_, twin) in self.twins(id, entry) {
+            let Some((all, _)) = twin.records.as_ref().filter(|_| same < chain.count && twin.line > chain.count) else {
+                continue;
+            };
+            // What is at its path may be newer, if it has what was read.
+            let (mut is_beginning, mut is_it) = (false, false);
+            let is_here = &mut |of: &Chain| {
+                is_beginning |= of.count == chain.count && of.last == chain.last;
+                is_it |= of.count == twin.line && of.hash() == *all;
+            };
+            if self.chain(&twin.path, is_here).is_ok() && is_beginning && is_it {
+                same = chain.count;
+            }
+        }
         if same == 0 && entry.line > 0 {
             tracing::info!(file = %entry.path.display(), "the file was rewritten; its records are read again");
         }
