@@ -67,9 +67,18 @@ impl DocumentMapping {
     ///
     /// The program fails on it or does not end, or gives something that is no document.
     pub fn run(&self, record: &Record) -> Result<Vec<Row>, String> {
+        self.run_under(None, record)
+    }
+
+    /// The same for a record under a key, which is the id of a document that has none.
+    ///
+    /// # Errors
+    ///
+    /// The program fails on it or does not end, or gives something that is no document.
+    pub fn run_under(&self, key: Option<&str>, record: &Record) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
         self.program.run(record.value.clone(), &[record.source.value()], &mut |given| {
-            rows.push(row(&given)?);
+            rows.push(row(&given, key)?);
             if rows.len() > MOST {
                 return Err(format!("the mapping gives more than {MOST} documents"));
             }
@@ -80,7 +89,7 @@ impl DocumentMapping {
 }
 
 /// Reads what a program has given.
-fn row(value: &Val) -> Result<Row, String> {
+fn row(value: &Val, key: Option<&str>) -> Result<Row, String> {
     let (mut own, mut row, mut is_deleted) = (None, Map::new(), false);
     let mut groups = None;
     for (name, value) in fields(value)? {
@@ -103,6 +112,7 @@ fn row(value: &Val) -> Result<Row, String> {
             other => return Err(format!("the mapping gives a field `{other}`, which no document has")),
         }
     }
+    let own = own.or_else(|| key.map(str::to_owned));
     let id = own.ok_or("the mapping gives a document without an `id`")?;
     if is_deleted {
         return Ok(Row { id, document: None });

@@ -40,6 +40,7 @@ use super::client::{Connection, Consumer};
 use super::reader::{POLL, Reader, Records};
 use super::topic::{Watermarks, is_same};
 use crate::keyed::{self, ValueFormat};
+use crate::mapped::{KeyMap, MapConfig, RowMap};
 use crate::readers::jsonl::Fields;
 use crate::secret::Secret;
 
@@ -77,6 +78,10 @@ pub struct KafkaConfig {
     /// Maximum size of a record's value, in bytes. A larger one becomes a dead letter. Default: 16 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: usize,
+    /// What makes documents of JSON values in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: a value is a
+    /// document.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
 }
 
 fn title() -> String {
@@ -117,7 +122,7 @@ impl KafkaConfig {
             visible: None,
         };
         let fields = Fields { title: self.title.clone(), text: self.text.clone(), ..Fields::default() };
-        KafkaCorpus { reader, format: self.format, fields, max_bytes: self.max_bytes }
+        KafkaCorpus { reader, format: self.format, fields, max_bytes: self.max_bytes, map: self.map.clone() }
     }
 }
 
@@ -128,6 +133,7 @@ impl CorpusSourceConfig for KafkaConfig {
         if self.title == self.text {
             check.error("wrong-value", "text", "`title` and `text` are the same field");
         }
+        RowMap::validate(self.map.as_ref(), check);
     }
 
     fn explain(&self) -> String {
@@ -145,11 +151,15 @@ pub struct KafkaCorpus {
     format: ValueFormat,
     fields: Fields,
     max_bytes: usize,
+    map: Option<MapConfig>,
 }
 
 impl CorpusSource for KafkaCorpus {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let keys = self.map.as_ref().map(|map| RowMap::of(map, &self.reader.connection.topic)).transpose();
+        let keys = keys.map_err(|reason| ConnectorError::Refused { reason })?.map(KeyMap::new);
         let mut documents = Documents {
+            keys,
             source: &self,
             output: &output,
             log: None,
@@ -167,6 +177,8 @@ impl CorpusSource for KafkaCorpus {
 
 /// Sends the records of a topic as changes of documents.
 struct Documents<'a> {
+    /// With a mapping: what it has made.
+    keys: Option<KeyMap>,
     source: &'a KafkaCorpus,
     output: &'a CorpusOutput,
     log: Option<Arc<str>>,
@@ -252,12 +264,20 @@ impl Records for Documents<'_> {
                 return Ok(());
             }
         };
-        if value.is_empty() {
-            return self.change(key, None);
-        }
-        if value.len() > source.max_bytes {
+        let is_large = value.len() > source.max_bytes;
+        if is_large {
             let reason = format!("the record has {} bytes, more than {}", value.len(), source.max_bytes);
             self.output.dead_beginning(&position(), &reason, &value[..source.max_bytes]);
+        }
+        let is_gone = value.is_empty() || is_large;
+        if let Some(keys) = &mut self.keys {
+            let (changes, wrong) = keys.change(key, Some(value).filter(|_| !is_gone));
+            if let Some(reason) = wrong {
+                self.output.dead_letter(&position(), &reason, value);
+            }
+            return changes.into_iter().try_for_each(|(id, document)| self.change(&id, document));
+        }
+        if is_gone {
             return self.change(key, None);
         }
         match keyed::document(key, value, source.format, &source.fields) {

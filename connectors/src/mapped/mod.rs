@@ -17,6 +17,8 @@
 mod config;
 mod fitting;
 mod intake;
+#[cfg(feature = "remote")]
+mod keys;
 mod reader;
 mod rows;
 mod store;
@@ -37,6 +39,8 @@ use turnflow_engine::panics::caught;
 pub use self::config::{ConversationsConfig, MapConfig, MapFields};
 pub(crate) use self::fitting::fitting;
 use self::intake::{Intake, now};
+#[cfg(feature = "remote")]
+pub(crate) use self::keys::{Changes, KeyMap};
 use self::reader::Reader;
 pub(crate) use self::rows::RowMap;
 use self::store::Store;

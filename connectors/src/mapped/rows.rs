@@ -57,6 +57,19 @@ impl RowMap {
         caught(|| self.mapping.run(&record)).unwrap_or_else(|panic| Err(format!("mapping it {panic}")))
     }
 
+    /// The documents of a value under a key, which is `$source.path`, and the id of a document that has none.
+    ///
+    /// # Errors
+    ///
+    /// The value is no JSON, or the program fails on it.
+    #[cfg(feature = "remote")]
+    pub fn under(&self, key: &str, value: &[u8]) -> Result<Vec<Row>, String> {
+        let value = decode::value(value, &mut Default::default())?;
+        let record = Record { value, source: Source { path: key.into(), number: 0 } };
+        let found = caught(|| self.mapping.run_under(Some(key), &record));
+        found.unwrap_or_else(|panic| Err(format!("mapping it {panic}"))).map_err(|error| format!("not mapped: {error}"))
+    }
+
     /// Which row of each id is the last one, and the rows that give no document. A last line without its end counts if it
     /// `is_last`.
     ///

@@ -33,6 +33,7 @@ use turnflow_engine::spec::from_tree;
 use super::reader::{First, Found, Reader, open};
 use super::{Connection, NatsAuth, check_name, check_url, shown};
 use crate::keyed::{self, ValueFormat};
+use crate::mapped::{Changes, KeyMap, MapConfig, RowMap};
 use crate::readers::jsonl::Fields;
 use crate::remote::{Retry, may_pass, wait};
 
@@ -65,6 +66,10 @@ pub struct NatsConfig {
     /// Seconds between two comparisons of all keys, which find values that have expired. 0: never. Default: 3600.
     #[serde(default = "compare_s")]
     pub compare_s: f64,
+    /// What makes documents of JSON values in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: a value is a
+    /// document.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
 }
 
 fn title() -> String {
@@ -89,6 +94,7 @@ impl CorpusSourceConfig for NatsConfig {
         check_url(check, &self.url);
         check_name(check, "bucket", &self.bucket);
         check.range("compare_s", self.compare_s, 0.0, 1e9);
+        RowMap::validate(self.map.as_ref(), check);
     }
 
     fn explain(&self) -> String {
@@ -119,7 +125,10 @@ impl CorpusSource for NatsBucket {
         let server = format!("bucket `{}` of {}", self.config.bucket, shown(&self.config.url));
         let retry = Retry::new(server, mode, &self.context);
         let fields = Fields { title: self.config.title.clone(), text: self.config.text.clone(), ..Fields::default() };
+        let keys = self.config.map.as_ref().map(|map| RowMap::of(map, &self.config.bucket)).transpose();
+        let keys = keys.map_err(|reason| ConnectorError::Refused { reason })?.map(KeyMap::new);
         let mut following = Following {
+            keys,
             source: *self,
             mode,
             output,
@@ -144,6 +153,8 @@ impl CorpusSource for NatsBucket {
 
 /// A source that runs.
 struct Following {
+    /// With a mapping: what it has made.
+    keys: Option<KeyMap>,
     source: NatsBucket,
     mode: Mode,
     output: CorpusOutput,
@@ -256,7 +267,7 @@ impl Following {
                 Found::Message(read) => {
                     is_behind = read.pending > 0;
                     last = last.max(read.sequence);
-                    if let Some(id) = self.change(&read.message)? {
+                    for id in self.change(&read.message)? {
                         gone.remove(&id);
                     }
                 }
@@ -275,42 +286,56 @@ impl Following {
         Ok(reader)
     }
 
-    /// Sends a change. Returns the id if its document exists afterwards.
-    fn change(&mut self, message: &Message) -> Result<Option<Arc<str>>, ConnectorError> {
+    /// Sends the changes of a message. Returns the ids of the documents that it gives.
+    fn change(&mut self, message: &Message) -> Result<Vec<Arc<str>>, ConnectorError> {
         let key = self.prefixes.iter().find_map(|prefix| message.subject.strip_prefix(&**prefix));
-        let Some(key) = key else { return Ok(None) };
-        let id: Arc<str> = key.into();
+        let Some(key) = key else { return Ok(Vec::new()) };
         let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
         let is_deleted = header("KV-Operation").is_some_and(|operation| matches!(operation.as_str(), "DEL" | "PURGE"))
             || header("Nats-Marker-Reason").is_some();
-        let mut document = None;
-        if !is_deleted {
-            match keyed::document(key, &message.payload, self.source.config.format, &self.fields) {
-                Ok((read, large)) => {
-                    if !large.is_empty() {
-                        let fields = large.join(", ");
-                        tracing::warn!(key, fields, "fields of the metadata are too large and left out");
-                    }
-                    document = Some(read);
-                }
-                Err(error) => {
-                    let position = format!("{}: {key}", self.source.config.bucket);
-                    let hash = blake3::hash(&message.payload);
-                    // A comparison reads it again.
-                    if self.bad.insert(id.clone(), hash) != Some(hash) {
-                        self.output.dead_letter(&position, &error.to_string(), &message.payload);
-                    }
+        let value = Some(&*message.payload).filter(|_| !is_deleted);
+        let (changes, wrong) = match &mut self.keys {
+            Some(keys) => keys.change(key, value),
+            None => self.document(key, value),
+        };
+        match wrong {
+            Some(reason) => {
+                let position = format!("{}: {key}", self.source.config.bucket);
+                let hash = blake3::hash(&message.payload);
+                // A comparison reads it again.
+                if self.bad.insert(key.into(), hash) != Some(hash) {
+                    self.output.dead_letter(&position, &reason, &message.payload);
                 }
             }
+            None if !is_deleted => drop(self.bad.remove(key)),
+            None => {}
         }
-        let exists = document.is_some();
-        if exists {
-            self.bad.remove(&id);
-            self.known.insert(id.clone());
-        } else if !self.known.remove(&id) {
-            return Ok(None);
+        let mut given = Vec::new();
+        for (id, document) in changes {
+            if document.is_some() {
+                self.known.insert(id.clone());
+                given.push(id.clone());
+            } else if !self.known.remove(&id) {
+                continue;
+            }
+            self.output.change(id, document)?;
         }
-        self.output.change(id.clone(), document)?;
-        Ok(exists.then_some(id))
+        Ok(given)
+    }
+
+    /// The document of a value, or why there is none.
+    fn document(&self, key: &str, value: Option<&[u8]>) -> (Changes, Option<String>) {
+        let read = value.map(|value| keyed::document(key, value, self.source.config.format, &self.fields));
+        match read {
+            Some(Ok((document, large))) => {
+                if !large.is_empty() {
+                    let fields = large.join(", ");
+                    tracing::warn!(key, fields, "fields of the metadata are too large and left out");
+                }
+                (vec![(key.into(), Some(document))], None)
+            }
+            Some(Err(error)) => (vec![(key.into(), None)], Some(error.to_string())),
+            None => (vec![(key.into(), None)], None),
+        }
     }
 }

@@ -280,6 +280,28 @@ fn a_bucket_is_a_corpus_that_changes_by_key() {
 }
 
 #[test]
+fn values_in_another_form_are_mapped() {
+    let Some(server) = Server::start(NATS) else { return };
+    let context = client(server.port);
+    let store = runtime().block_on(bucket_in(&context, "docs", Duration::ZERO));
+    let put = |key: &str, value: &str| {
+        runtime().block_on(store.put(key, value.to_owned().into())).unwrap();
+    };
+    put("a", r#"{"parts": ["one", "two"]}"#);
+    let map = r#"map: Jq("$source.path as $key | .parts | to_entries[] | {id: \"\\($key)-\\(.key)\", text: .value}")"#;
+    let ron = format!(r#"(url: "127.0.0.1:{}", bucket: "docs", {map})"#, server.port);
+    let config: super::bucket::NatsConfig = from_str(&ron).unwrap();
+    let running = Corpus::run(config.source(&self::context("docs")), Mode::Follow);
+    assert_eq!(running.start(), ["a-0=one", "a-1=two"]);
+    put("a", r#"{"parts": ["new"]}"#);
+    assert_eq!(running.changes(), ["-a-1", "a-0=new"]);
+    put("a", "[]");
+    assert_eq!(running.changes(), ["-a-0"]);
+    assert!(running.dead()[0].starts_with("docs: a: not mapped: "), "{:?}", running.dead());
+    running.end(true).unwrap_err();
+}
+
+#[test]
 fn documents_whose_keys_have_expired_are_deleted() {
     let Some(server) = Server::start(NATS) else { return };
     let context = client(server.port);

@@ -77,6 +77,27 @@ fn a_record_that_cannot_be_read_is_a_dead_letter_and_its_document_is_deleted() {
 }
 
 #[test]
+fn values_in_another_form_are_mapped() {
+    let cluster = Cluster::start(&[("t", 1)]);
+    let put = |key: &str, value: &str| cluster.put("t", 0, Some(key), Some(value.as_bytes()));
+    put("a", r#"{"entries": [{"slug": "x", "body": "one"}, {"slug": "y", "body": "two"}]}"#);
+    let map = r#", map: Jq("if .entries then .entries[] | {id: .slug, text: .body} else {text: .body} end")"#;
+    let corpus = Corpus::run(source(&cluster.brokers(), map), Mode::Follow);
+    assert_eq!(corpus.start(), ["x=one", "y=two"]);
+    put("a", r#"{"entries": [{"slug": "y", "body": "three"}]}"#);
+    assert_eq!(corpus.changes(), ["-x", "y=three"]);
+    put("b", r#"{"body": "four"}"#);
+    assert_eq!(corpus.changes(), ["b=four"]);
+    put("b", "{}");
+    assert_eq!(corpus.changes(), ["-b"]);
+    cluster.document(0, "a", None);
+    assert_eq!(corpus.changes(), ["-y"]);
+    let dead = corpus.dead();
+    assert!(dead.len() == 1 && dead[0].starts_with("t[0]@3: not mapped: "), "{dead:?}");
+    corpus.end(true).unwrap_err();
+}
+
+#[test]
 fn values_may_be_markdown() {
     let cluster = Cluster::start(&[("t", 1)]);
     cluster.put("t", 0, Some("a.md"), Some(b"# Title\n\nText."));

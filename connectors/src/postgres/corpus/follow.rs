@@ -13,6 +13,7 @@ use super::changes::Touched;
 use super::cursor::{Cursor, running};
 use super::read::{Query, Reader};
 use super::rows::Rows;
+use crate::mapped::KeyMap;
 use crate::postgres::connect::{Calls, Server};
 use crate::postgres::names::{Table, quoted};
 use crate::postgres::slot::{CHANGES, Slot, Snapshot};
@@ -76,6 +77,11 @@ impl PostgresCorpus {
         let rows = Rows::new(fields, deleted, query.max_bytes, server.database());
         let (is_ready, cursor, advanced, is_table_lost) = Default::default();
         Ok(Self { server, query, how, context: context.clone(), rows, is_ready, cursor, advanced, is_table_lost })
+    }
+
+    /// The same with a mapping.
+    pub(super) fn mapped(self, keys: Option<KeyMap>) -> Self {
+        Self { rows: self.rows.mapped(keys), ..self }
     }
 }
 

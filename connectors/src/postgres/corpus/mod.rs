@@ -58,6 +58,7 @@ pub use self::follow::PostgresCorpus;
 use self::read::Query;
 use super::connect::{Server, check_server};
 use super::names::{check_name, check_slot, check_table, inner};
+use crate::mapped::{KeyMap, MapConfig, RowMap};
 use crate::readers::jsonl::Fields;
 use crate::remote::lasting;
 use crate::secret::Secret;
@@ -91,6 +92,9 @@ pub struct PostgresConfig {
     /// Seconds to wait for a reply of the server, such as the first rows of the query. Default: 300.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
+    /// What makes documents of rows in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: a row is a document.
+    #[serde(default)]
+    pub map: Option<MapConfig>,
 }
 
 /// How changes are found.
@@ -182,6 +186,7 @@ impl CorpusSourceConfig for PostgresConfig {
             check_name(check, field, column);
         }
         check.range("max_bytes", self.max_bytes, 1, 256 << 20);
+        RowMap::validate(self.map.as_ref(), check);
         check.within("changes", |check| {
             let every_s = match &self.changes {
                 Changes::Poll { every_s } => every_s,
@@ -242,6 +247,8 @@ impl PostgresConfig {
         };
         let query = inner(&self.query).map_err(lasting)?.to_owned();
         let query = Query { query, id: self.id.clone(), column, max_bytes: self.max_bytes };
-        PostgresCorpus::new(server, query, fields, deleted, &self.changes, context)
+        let map = self.map.as_ref().map(|map| RowMap::of(map, server.database())).transpose();
+        let map = map.map_err(|reason| ConnectorError::Refused { reason })?.map(KeyMap::new);
+        Ok(PostgresCorpus::new(server, query, fields, deleted, &self.changes, context)?.mapped(map))
     }
 }

@@ -9,6 +9,7 @@ use turnflow_engine::document::Document;
 use turnflow_engine::odd_json;
 use turnflow_engine::panics::caught;
 
+use crate::mapped::KeyMap;
 use crate::readers::jsonl::{Fields, RowError, of_object};
 
 /// A row as the server sends it.
@@ -45,6 +46,8 @@ pub(super) struct Rows {
     told: HashSet<Hash>,
     /// Changes since the last commit.
     changes: usize,
+    /// With a mapping: what it has made.
+    keys: Option<KeyMap>,
 }
 
 /// Maximum number of reported rows that are remembered. Further ones are reported each time.
@@ -60,7 +63,13 @@ impl Rows {
     pub(super) fn new(fields: Fields, deleted: Option<String>, max_bytes: usize, name: &str) -> Self {
         let (known, told) = Default::default();
         let max_bytes = max_bytes as u64;
-        Self { fields, deleted, max_bytes, name: name.to_owned(), known, reading: 0, told, changes: 0 }
+        let (name, keys) = (name.to_owned(), None);
+        Self { fields, deleted, max_bytes, name, known, reading: 0, told, changes: 0, keys }
+    }
+
+    /// The same with a mapping.
+    pub(super) fn mapped(self, keys: Option<KeyMap>) -> Self {
+        Self { keys, ..self }
     }
 
     /// Begins a reading: a row may occur in it once.
@@ -92,6 +101,11 @@ impl Rows {
             None => false,
         };
         let id: Arc<str> = id.into();
+        if self.keys.is_some() {
+            self.map(&id, row, &position, output)?;
+            self.known.insert(id, Known { hash, found: self.reading, is_document: true });
+            return Ok(());
+        }
         let document = self.document(&id, row, &position, output);
         let is_document = document.is_some();
         if is_document || is_known {
@@ -102,11 +116,34 @@ impl Rows {
         Ok(())
     }
 
+    /// Sends the documents that a mapping makes of a row.
+    fn map(&mut self, id: &str, row: &Row<'_>, position: &str, output: &CorpusOutput) -> Result<(), Stopped> {
+        let Some(keys) = &mut self.keys else { return Ok(()) };
+        let is_large = row.bytes > self.max_bytes;
+        if is_large {
+            tell_large(row, self.max_bytes, position, output);
+        }
+        let is_deleted = self.deleted.as_ref().is_some_and(|deleted| {
+            let fields = odd_json::read::<Map<String, Value>>(row.json);
+            fields
+                .is_ok_and(|(fields, _)| !matches!(fields.get(deleted), None | Some(Value::Null | Value::Bool(false))))
+        });
+        let value = Some(row.json.as_bytes()).filter(|_| !is_large && !is_deleted);
+        let (changes, wrong) = keys.change(id, value);
+        if let Some(reason) = wrong {
+            output.dead_letter(position, &reason, row.json.as_bytes());
+        }
+        for (id, document) in changes {
+            output.change(id, document)?;
+            self.changes += 1;
+        }
+        Ok(())
+    }
+
     /// The document of a row, if it has one.
     fn document(&self, id: &Arc<str>, row: &Row<'_>, position: &str, output: &CorpusOutput) -> Option<Document> {
         if row.bytes > self.max_bytes {
-            let reason = format!("the row has {} bytes, more than `max_bytes` ({})", row.bytes, self.max_bytes);
-            output.dead_beginning(position, &reason, row.json.as_bytes());
+            tell_large(row, self.max_bytes, position, output);
             return None;
         }
         let read = || {
@@ -174,8 +211,14 @@ impl Rows {
         if let Some((id, known)) = self.known.remove_entry(id)
             && known.is_document
         {
-            output.change(id, None)?;
-            self.changes += 1;
+            let changes = match &mut self.keys {
+                Some(keys) => keys.change(&id, None).0,
+                None => vec![(id, None)],
+            };
+            for (id, document) in changes {
+                output.change(id, document)?;
+                self.changes += 1;
+            }
         }
         Ok(())
     }
@@ -188,4 +231,9 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+fn tell_large(row: &Row<'_>, most: u64, position: &str, output: &CorpusOutput) {
+    let reason = format!("the row has {} bytes, more than `max_bytes` ({most})", row.bytes);
+    output.dead_beginning(position, &reason, row.json.as_bytes());
 }

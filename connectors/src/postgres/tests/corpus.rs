@@ -195,3 +195,25 @@ fn a_query_that_fails_is_tried_again_and_ends_a_run_that_does_not_follow() {
     assert_eq!(running.start(), ["1=One."]);
     running.end(true).unwrap_err();
 }
+
+#[test]
+fn rows_in_another_form_are_mapped() {
+    let Some(database) = Database::start("CREATE TABLE pages (id int PRIMARY KEY, page jsonb, deleted boolean)") else {
+        return;
+    };
+    let admin = database.admin();
+    admin.run("INSERT INTO pages VALUES (1, '{\"parts\": [\"one\", \"two\"]}'), (2, '{\"parts\": [\"three\"]}')");
+    let fields = r#"query: "SELECT id, page, deleted FROM pages", changes: Poll(every_s: 0.02),
+        map: Jq("select(.deleted | not) | .id as $id | .page.parts | to_entries[] | {id: \"\\($id)-\\(.key)\", text: .value}")"#;
+    let running = Corpus::run(database.corpus(fields), Mode::Follow);
+    assert_eq!(running.start(), ["1-0=one", "1-1=two", "2-0=three"]);
+    admin.run("UPDATE pages SET page = '{\"parts\": [\"new\"]}' WHERE id = 1");
+    assert_eq!(running.changes(), ["-1-1", "1-0=new"]);
+    admin.run("UPDATE pages SET page = '{\"parts\": 5}' WHERE id = 1");
+    assert_eq!(running.changes(), ["-1-0"]);
+    admin.run("DELETE FROM pages WHERE id = 2");
+    assert_eq!(running.changes(), ["-2-0"]);
+    let dead = running.dead();
+    assert!(dead.len() == 1 && dead[0].starts_with("postgres: 1: not mapped: "), "{dead:?}");
+    running.end(true).unwrap_err();
+}
