@@ -93,7 +93,7 @@ fn answers_are_scored_without_a_pipeline_and_without_judgements() {
     assert!(output.status.success(), "{output:?}");
     let out = text(&output.stdout);
     assert!(out.starts_with("3 answers\n") && out.contains("not computed, since no `encoder` is declared"), "{out}");
-    assert!(out.contains("excluded from the conditioned means: 1 UNDERSPECIFIED task"), "{out}");
+    assert!(out.contains("counted by the scripts of MTRAG: 1 UNDERSPECIFIED task"), "{out}");
     assert!(out.contains("under-abstention         0.5000  (1 of 2)"), "{out}");
     let figures: Value = serde_json::from_slice(&fs::read(directory.path().join("out.json")).unwrap()).unwrap();
     near(&figures["tasks"]["a"]["metrics"]["rouge_l"], 0.8);
@@ -102,6 +102,9 @@ fn answers_are_scored_without_a_pipeline_and_without_judgements() {
         (&json!("yes"), &json!(1.0))
     );
     near(&figures["generation"]["metrics"]["rouge_l"], 0.9);
+    // The scripts count the answer that does not ask back, too.
+    assert!(out.contains("rouge_l                     0.9000      2      0.6000      3"), "{out}");
+    near(&figures["tasks"]["c"]["by_scripts"]["rouge_l"], 0.0);
     assert!(figures.get("queries").is_none(), "{figures}");
 
     let both = eval(directory.path(), &["--answers", "answers.jsonl", "--qrels", "qrels.tsv", "--output", "out.json"]);
@@ -166,6 +169,22 @@ fn judges_on_a_server_are_asked_once() {
     assert!((10..=12).contains(&asked), "{asked}");
     let again = run(&url);
     assert_eq!((first, asked), (again, count.load(Ordering::SeqCst)));
+}
+
+#[test]
+fn a_judge_that_fails_is_said_to_fail() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    files(path);
+    let metrics = r#"Metrics(
+        models: {"llm": OpenAi(url: "http://127.0.0.1:1/v1", model: "m", retries: 0)},
+        judge: "llm", idk: (judge: "llm"),
+    )"#;
+    fs::write(path.join("metrics.ron"), metrics).unwrap();
+    let output = eval(path, &["--answers", "answers.jsonl", "--metrics", "metrics.ron"]);
+    let out = text(&output.stdout);
+    assert!(output.status.success() && out.contains("idk: 3 calls failed, the first with:"), "{output:?}");
+    assert!(out.contains("no answer could be labelled") && !out.contains("no task has an"), "{out}");
 }
 
 #[test]

@@ -10,19 +10,18 @@ use std::sync::Arc;
 
 use turnflow_engine::language::Generator;
 use turnflow_operators::declines::Reader;
-use turnflow_operators::idk_normalize::label;
+use turnflow_operators::reply::object;
+use turnflow_operators::template::Template;
 
-use super::judge::{Trouble, ask, template};
-
-const PROMPT: &str = include_str!("../../../prompts/clarification.txt");
-const PLACES: &[&str] = &["answer"];
+use super::idk::first_word;
+use super::judge::{Trouble, ask};
 
 /// Labels responses.
 pub struct ClarificationDetector {
     /// The rules, with the learned label if there is an encoder.
     pub reader: Reader,
-    /// The judge.
-    pub judge: Option<Arc<dyn Generator>>,
+    /// The judge and its prompt.
+    pub judge: Option<(Arc<dyn Generator>, Template)>,
 }
 
 impl ClarificationDetector {
@@ -33,16 +32,21 @@ impl ClarificationDetector {
     /// The judge or the encoder failed, or the judge's reply has no label.
     pub async fn label(&self, text: &str) -> Result<bool, Trouble> {
         let text = text.trim();
-        let Some(judge) = self.judge.as_ref().filter(|_| !text.is_empty()) else {
+        let Some((judge, template)) = self.judge.as_ref().filter(|_| !text.is_empty()) else {
             return Ok(self.reader.asks(text).await?);
         };
-        let template = template(PROMPT, PLACES)?;
         let reply = ask(judge, template.fill(&[("answer", (&*template.quoted(text)).into())])).await?;
-        match label(&reply.text) {
-            Some("yes") => Ok(true),
-            Some("no") => Ok(false),
-            _ => Err(Trouble::Unread),
-        }
+        decision(&reply.text).ok_or(Trouble::Unread)
+    }
+}
+
+/// What a judge decided: the `decision` of its JSON, or else its first word.
+fn decision(reply: &str) -> Option<bool> {
+    let decided = object(reply).and_then(|object| Some(object.get("decision")?.as_str()?.to_lowercase()));
+    match decided.unwrap_or_else(|| first_word(reply)).trim() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
     }
 }
 
@@ -77,6 +81,19 @@ mod tests {
             "The ferry leaves at noon, and the trip takes two hours in good weather. Which day?",
         ] {
             assert!(!asks(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn decisions_are_words_or_json() {
+        for (reply, want) in [
+            ("Yes, it does.", Some(true)),
+            ("no", Some(false)),
+            ("```json\n{\"decision\": \"Yes\", \"explanation\": \"no\"}\n```", Some(true)),
+            ("{\"decision\": \"perhaps\"}", None),
+            ("Perhaps yes", None),
+        ] {
+            assert_eq!(decision(reply), want, "{reply:?}");
         }
     }
 }

@@ -3,8 +3,11 @@
 //! From MTRAG (Katsis et al. 2025, section 6.3.3): if an answerable question is answered, the metric
 //! counts as it is; if not, it counts 0. An unanswerable question counts 1 if it is not answered and
 //! 0 if it is. `partial` on either side counts as an answer. Conversational turns are excluded, as
-//! in the paper. MTRAG-UN's underspecified questions are also excluded from the means, and reported
-//! separately under abstention.
+//! in the paper, and so are MTRAG-UN's underspecified questions; they are reported under abstention.
+//!
+//! The benchmark's scripts (IBM/mt-rag-benchmark), by which the shared task was scored, count these
+//! too: an underspecified question counts 1 if the response asks for clarification, and a
+//! conversational turn counts like an unanswerable question.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +91,7 @@ pub enum Counts {
 }
 
 /// The table of section 6.3.3. The metrics of a task without answerability count as they are. A task
-/// without an IDK label (the judge's reply could not be parsed) does not count.
+/// without an IDK label (the judge failed) does not count.
 pub fn counts(answerability: Option<Answerability>, idk: Option<Idk>) -> Counts {
     let Some(answerability) = answerability else { return Counts::AsItIs };
     match (answerability.expects_answer(), idk) {
@@ -100,7 +103,7 @@ pub fn counts(answerability: Option<Answerability>, idk: Option<Idk>) -> Counts 
     }
 }
 
-/// Like [`counts`], as the scripts of MTRAG-UN count. `clarifies` tells whether the response asks for clarification.
+/// Like [`counts`], as the benchmark's scripts count. `clarifies` tells whether the response asks for clarification.
 pub fn counts_clarified(answerability: Option<Answerability>, idk: Option<Idk>, clarifies: Option<bool>) -> Counts {
     match answerability {
         Some(Answerability::Underspecified) => match clarifies {

@@ -19,6 +19,7 @@ use turnflow_engine::spec::{FilePath, from_tree, load};
 use turnflow_operators::nli::Label;
 
 use super::bert_score::Against;
+use super::prompts::PromptsConfig;
 use super::repass::RepassConfig;
 
 /// Fields of `Metrics`.
@@ -47,6 +48,8 @@ pub struct MetricsConfig {
     pub idk: IdkConfig,
     /// Settings of the labels of responses that ask for clarification.
     pub clarification: ClarificationConfig,
+    /// Files of prompts for the judges. Default: those in `pipelines/prompts/`.
+    pub prompts: PromptsConfig,
 }
 
 /// A field that another component reads.
@@ -161,6 +164,7 @@ impl ModelsFile for MetricsConfig {
         {
             check.error("wrong-value", "repass", "`Entailment` must be among the `labels` of `coverage` once");
         }
+        self.prompts.check(check);
         if self.idk.head.is_some() && self.idk.encoder.is_none() {
             check.error("wrong-value", "idk", "the weights of `head` need an `encoder`");
         }

@@ -1,23 +1,29 @@
 //! RB_llm: a language model rates a response against the reference and the passages.
 //!
-//! From MTRAG (Katsis et al. 2025, appendix F.1), based on RAD-Bench: one rating from 1 to 10 for
-//! faithfulness, appropriateness and completeness. The value is a tenth of the rating, as in the
-//! published code; with several judges, the median. The prompt is `prompts/rating.txt`.
+//! From MTRAG (Katsis et al. 2025, appendix F.1), based on RAD-Bench: one rating from 1 to 10 for faithfulness,
+//! appropriateness and completeness. The value is a tenth of the rating; with several judges, the median. The prompt is
+//! `prompts/rating.txt`.
+//!
+//! Replies are read as the published code reads them: which form of a rating counts before another, and 0.5 for a reply
+//! without a rating from 0 to 10. Such replies are counted and reported.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use regex::Regex;
+use turnflow_engine::component::BuildError;
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt};
 use turnflow_operators::reply::clean;
 use turnflow_operators::template::{Filling, Template};
 
 use super::Response;
+use super::prompts::Prompts;
 use crate::tasks::{Speaker, Task, Utterance};
 
-const RATING: &str = include_str!("../../../prompts/rating.txt");
-const PLACES: &[&str] = &["response", "reference", "question", "conversation", "passages"];
+/// The value of a rating that cannot be read.
+pub const UNREAD: f64 = 0.5;
 
-/// Why a judge's value is missing. It is counted and reported, and not replaced by a default.
+/// Why a judge's value is missing, or is that of a reply that cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Trouble {
     /// The reply does not have the requested form.
@@ -26,26 +32,37 @@ pub enum Trouble {
     /// The model failed.
     #[error(transparent)]
     Failed(#[from] InferenceError),
-    /// A built-in prompt is not a valid template: a bug in this program.
-    #[error("built-in prompt: {0}")]
-    Prompt(String),
 }
 
-/// Parses a built-in prompt.
-pub(super) fn template(text: &str, places: &'static [&'static str]) -> Result<Template, Trouble> {
-    Template::parse(text, places).map_err(|error| Trouble::Prompt(error.to_string()))
+/// A prompt that a judge cannot use.
+#[derive(Debug, thiserror::Error)]
+#[error("the prompt of `{field}`: {source}")]
+pub struct PromptError {
+    /// The field of `prompts`.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub source: BuildError,
 }
 
-/// Asks a model with its configured sampling; returns the complete reply.
+/// Asks a model with its configured sampling.
+///
+/// # Errors
+///
+/// The model failed.
+pub(super) async fn ask(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<Generation, Trouble> {
+    let mut reply = judge.generate(prompt, judge.sampling().clone()).await?;
+    reply.text = clean(&reply.text);
+    Ok(reply)
+}
+
+/// The same, for replies whose end counts.
 ///
 /// # Errors
 ///
 /// The model failed, or its reply was cut off.
-pub(super) async fn ask(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<Generation, Trouble> {
-    let mut reply = judge.generate(prompt, judge.sampling().clone()).await?;
-    reply.text = clean(&reply.text);
-    // A reply that was cut off may lack its verdict.
-    if reply.finish == Finish::Length { Err(Trouble::Unread) } else { Ok(reply) }
+pub(super) async fn ask_whole(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<String, Trouble> {
+    let reply = ask(judge, prompt).await?;
+    if reply.finish == Finish::Length { Err(Trouble::Unread) } else { Ok(reply.text) }
 }
 
 /// The passages for a prompt, numbered and quoted; passages that exceed the model's limit are cut.
@@ -54,27 +71,35 @@ pub(super) fn numbered(template: &Template, passages: &[String]) -> Filling {
     Filling::MayBeCut(passages.iter().enumerate().map(one).collect())
 }
 
-fn said(before: &[Utterance]) -> String {
+/// Utterances with their speakers, one after the other.
+fn said(template: &Template, utterances: &[Utterance]) -> String {
     let line = |utterance: &Utterance| {
         let who = match utterance.speaker {
             Speaker::User => "User",
             Speaker::Agent => "Assistant",
         };
-        format!("{who}: {}", utterance.text.trim())
+        format!("{who}: {}", template.quoted(utterance.text.trim()))
     };
-    match before {
-        [] => "(none)".to_owned(),
-        some => some.iter().map(line).collect::<Vec<_>>().join("\n"),
+    utterances.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// What a response answers: the question, or the whole conversation with the question as its end.
+pub(super) fn inquiry(template: &Template, input: &[Utterance]) -> Filling {
+    match input {
+        [] => "".into(),
+        [only] => template.question(&only.text),
+        several => Filling::Fixed(said(template, several)),
     }
 }
 
-/// One judge's rating of a response, from 0.1 to 1.
+/// One judge's rating of a response, from 0 to 1.
 ///
 /// # Errors
 ///
-/// The model failed, or its reply has no rating from 1 to 10.
+/// The model failed, or its reply has no rating from 0 to 10.
 pub async fn rate(
     judge: &Arc<dyn Generator>,
+    prompts: &Prompts,
     task: &Task,
     reference: &str,
     response: &Response,
@@ -83,29 +108,45 @@ pub async fn rate(
         Some((last, before)) => (&*last.text, before),
         None => ("", &[][..]),
     };
-    let template = template(RATING, PLACES)?;
+    let template = &prompts.rating;
+    let before = if before.is_empty() { "(none)".to_owned() } else { said(template, before) };
     let prompt = template.fill(&[
-        ("conversation", said(before).as_str().into()),
+        ("conversation", Filling::Fixed(before)),
         ("question", template.question(question)),
         ("reference", (&*template.quoted(reference.trim())).into()),
         ("response", (&*template.quoted(response.text.trim())).into()),
-        ("passages", numbered(&template, &response.passages)),
+        ("passages", numbered(template, &response.passages)),
     ]);
     let rating = rating(&ask(judge, prompt).await?.text).ok_or(Trouble::Unread)?;
     Ok(rating / 10.0)
 }
 
-/// The last rating in a reply: `[[7]]`, or `Rating: 7`; from 1 to 10.
+/// The forms of a rating; the first one that a reply has counts. The published code tries them the other way round, and
+/// keeps the last.
+static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let forms = [
+        r"(?i)([-+]?[0-9]*\.?[0-9]+) out of 10",
+        r"(?i)rating: \[\[([-+]?[0-9]*\.?[0-9]+)",
+        r"(?i)\[rating\]\n([0-9]+)",
+        r"(?i)score: ([0-9]*\.?[0-9]+)",
+        r"(?i)overall rating: ([0-9]*\.?[0-9]+)",
+        r"\[([0-9]+)\]",
+        r"(?i)rating: ([0-9]+)",
+    ];
+    forms.iter().filter_map(|form| Regex::new(form).ok()).collect()
+});
+
+/// The rating in a reply, such as `Rating: [[7]]`. An example of one is skipped to the end of its line, and so is
+/// Markdown's emphasis; the latter is the only difference from the published code.
 fn rating(reply: &str) -> Option<f64> {
-    let number = |text: &str| {
-        let text = text.trim_start_matches(['[', ' ', '*', ':']);
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        text[..end].trim_end_matches('.').parse::<f64>().ok()
+    let without_example = |line: &str| match line.to_ascii_lowercase().find("for example:") {
+        Some(at) => line[..at].to_owned(),
+        None => line.to_owned(),
     };
-    let bracketed = reply.rfind("[[").and_then(|at| number(&reply[at..]));
-    let lower = reply.to_ascii_lowercase();
-    let named = || lower.rfind("rating:").and_then(|at| number(&reply[at + "rating:".len()..]));
-    bracketed.or_else(named).filter(|rating| (1.0..=10.0).contains(rating))
+    let text = reply.split('\n').map(without_example).collect::<Vec<_>>().join("\n").replace('*', "");
+    let found = FORMS.iter().find_map(|form| form.captures(&text));
+    let rating: f64 = found?.get(1)?.as_str().parse().ok()?;
+    (rating > 0.0 && rating <= 10.0).then_some(rating)
 }
 
 /// The median; for an even number of values, the mean of the two middle ones.
@@ -123,6 +164,7 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// The values are those of the published function, which cannot read the first reply with emphasis.
     #[test]
     fn ratings_are_read_or_not() {
         for (reply, want) in [
@@ -130,7 +172,15 @@ mod tests {
             ("Not [[3]] but\nRating: [[10]].", Some(10.0)),
             ("**Rating:** 8", Some(8.0)),
             ("**Rating: 8**", Some(8.0)),
-            ("rating: 7.5", Some(7.5)),
+            ("rating: 7.5", Some(7.0)),
+            ("Rating: [[7.5]]", Some(7.5)),
+            ("Rating: [[7/10]]", Some(7.0)),
+            ("I give it 6 out of 10. Rating: [[9]]", Some(6.0)),
+            ("Overall Rating: 8.5", Some(8.5)),
+            ("Score: 8.6/10, as in [2]", Some(8.6)),
+            ("Passage [2] says so. Rating: 9", Some(2.0)),
+            ("[Rating]\n7", Some(7.0)),
+            ("For example: Rating: [[5]]\nRating: [[8]]", Some(8.0)),
             ("Rating: [[11]]", None),
             ("Rating: [[0]]", None),
             ("Rating: [[rating]]", None),
@@ -139,6 +189,7 @@ mod tests {
         ] {
             assert_eq!(rating(reply), want, "{reply:?}");
         }
+        assert_eq!(FORMS.len(), 7);
     }
 
     #[test]
@@ -146,10 +197,5 @@ mod tests {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![0.9, 0.1, 0.5]), Some(0.5));
         assert_eq!(median(vec![0.9, 0.1, 0.5, 0.3]), Some(0.4));
-    }
-
-    #[test]
-    fn the_prompts_are_templates() {
-        template(RATING, PLACES).expect("rating.txt");
     }
 }

@@ -4,7 +4,8 @@
 //! | metric | computed by | requires |
 //! |---|---|---|
 //! | `rouge_l`, `rouge_l_precision`, `rouge_l_recall` | [`rouge`] | a reference |
-//! | `exact_match`, `token_f1`, `hotpot_f1` | [`span`] | one or more references |
+//! | `exact_match`, `token_f1`, `token_recall`, `hotpot_f1` | [`span`] | one or more references |
+//! | `extractiveness` | [`rouge`] | – |
 //! | `bert_recall` | [`bert_score`] | a reference, an encoder |
 //! | `bert_k_precision` | [`bert_score`] | an encoder |
 //! | `rb_alg` | [`reference_based`] | a reference, an encoder |
@@ -21,6 +22,9 @@ pub mod faithfulness;
 pub mod idk;
 pub mod judge;
 mod porter;
+pub mod prompts;
+#[cfg(test)]
+mod published;
 pub mod reference_based;
 pub mod repass;
 pub mod report;
@@ -63,7 +67,7 @@ impl Response {
 /// A metric: its name, and whether it is conditioned on answerability.
 ///
 /// Conditioned metrics are between 0 and 1, and higher is better. The parts of RePASs are only reported
-/// raw, since one of them is better when low. So are lengths, of which neither is better.
+/// raw, since one of them is better when low. So are lengths and extractiveness, of which neither is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Its name in reports.
@@ -80,7 +84,7 @@ const fn raw(name: &'static str) -> Metric {
 }
 
 /// All metrics, in report order.
-pub const METRICS: [Metric; 19] = [
+pub const METRICS: [Metric; 21] = [
     conditioned("rouge_l"),
     conditioned("rouge_l_precision"),
     conditioned("rouge_l_recall"),
@@ -97,7 +101,9 @@ pub const METRICS: [Metric; 19] = [
     raw("repass_obligations_any"),
     conditioned("exact_match"),
     conditioned("token_f1"),
+    conditioned("token_recall"),
     conditioned("hotpot_f1"),
+    raw("extractiveness"),
     raw("words"),
     raw("characters"),
 ];

@@ -33,11 +33,11 @@ pub struct Group {
     pub metrics: Means,
     /// Means of the raw metrics.
     pub raw: Means,
-    /// Means of the metrics as the scripts of MTRAG-UN condition them.
+    /// Means of the metrics as the benchmark's scripts condition them.
     pub clarified: Means,
 }
 
-/// Judge calls without a result.
+/// Judge calls that failed, or whose reply could not be parsed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Unjudged {
     /// Replies that could not be parsed.
@@ -66,7 +66,9 @@ pub struct Report {
     pub left_out: Vec<(&'static str, &'static str)>,
     /// Tasks that failed.
     pub failed: usize,
-    /// Tasks that are not part of any conditioned mean, by answerability.
+    /// Tasks that have an answerability.
+    pub labelled: usize,
+    /// Tasks that are not part of the means conditioned as in the paper, by answerability.
     pub not_counted: BTreeMap<Answerability, usize>,
 }
 
@@ -94,7 +96,7 @@ impl Report {
                 let unjudged = unjudged.entry(figure).or_default();
                 match trouble {
                     Trouble::Unread => unjudged.unread += 1,
-                    Trouble::Failed(_) | Trouble::Prompt(_) => {
+                    Trouble::Failed(_) => {
                         unjudged.failed += 1;
                         unjudged.reason.get_or_insert(trouble.to_string());
                     }
@@ -118,19 +120,16 @@ impl Report {
             clarification,
             unjudged,
             left_out,
+            labelled: tasks.iter().filter(|task| Answerability::of(task).is_some()).count(),
             failed: scored.iter().filter(|scored| scored.status == Status::Failed).count(),
             not_counted,
         }
     }
 
-    /// The harmonic mean of the conditioned RB_alg, RB_llm and RL_F, the ranking metric of SemEval-2026
-    /// task 8 (TechSSN, section 4.2; RAGTUM, table 2); `None` if one of them is missing.
+    /// The harmonic mean of RB_alg, RB_llm and RL_F, the ranking metric of SemEval-2026 task 8 (TechSSN, section 4.2;
+    /// RAGTUM, table 2). It is of the means as the benchmark's scripts condition them; `None` if one of them is missing.
     pub fn harmonic_mean(&self) -> Option<f64> {
-        let parts = ["rb_alg", "rb_llm", "rl_f"].map(|name| self.all.metrics.get(name).map(|mean| mean.value));
-        let [Some(alg), Some(llm), Some(faithful)] = parts else { return None };
-        let parts = [alg, llm, faithful];
-        let is_zero = parts.iter().any(|part| *part <= 0.0);
-        Some(if is_zero { 0.0 } else { 3.0 / parts.iter().map(|part| 1.0 / part).sum::<f64>() })
+        harmonic_mean(["rb_alg", "rb_llm", "rl_f"].map(|name| self.all.clarified.get(name).map(|mean| mean.value)))
     }
 
     /// The object `"generation"` of the JSON output.
@@ -159,6 +158,13 @@ impl Report {
     }
 }
 
+/// The harmonic mean of three values; `None` if one is missing, and 0 if one is 0.
+pub fn harmonic_mean(parts: [Option<f64>; 3]) -> Option<f64> {
+    let parts: Vec<f64> = parts.into_iter().collect::<Option<_>>()?;
+    let is_zero = parts.iter().any(|part| *part <= 0.0);
+    Some(if is_zero { 0.0 } else { 3.0 / parts.iter().map(|part| 1.0 / part).sum::<f64>() })
+}
+
 /// The scores of one task as JSON.
 pub fn task_json(scored: &Scored) -> Json {
     json!({
@@ -166,6 +172,7 @@ pub fn task_json(scored: &Scored) -> Json {
         "idk": scored.idk,
         "clarifies": scored.clarifies,
         "metrics": scored.metrics,
+        "by_scripts": scored.clarified,
         "raw": scored.raw,
     })
 }

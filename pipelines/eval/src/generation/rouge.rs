@@ -3,6 +3,8 @@
 //! Equal to Google's `rouge_score` with its default tokenizer: text is lower-cased, all characters
 //! except `a`–`z` and `0`–`9` separate words, and with `stemmer`, words of more than three letters
 //! are stemmed. MTRAG (Katsis et al. 2025, section 6.3) uses the F-measure without the stemmer.
+//!
+//! Extractiveness is ROUGE-L of a response against a passage, as in MTRAG's scripts.
 
 use super::porter;
 
@@ -28,6 +30,23 @@ pub fn rouge_l(response: &str, reference: &str, stemmer: bool) -> Rouge {
     let sum = precision + recall;
     let f_measure = if sum > 0.0 { 2.0 * precision * recall / sum } else { 0.0 };
     Rouge { precision, recall, f_measure }
+}
+
+/// How much of a response is taken from one of the passages: the highest F-measure of ROUGE-L with a passage, without
+/// punctuation; 1 if it has the whole passage. 0 without passages.
+pub fn extractiveness(response: &str, passages: &[String]) -> f64 {
+    let only_words = |text: &str| -> String {
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || c.is_whitespace() || *c == '_');
+        kept.collect::<String>().to_lowercase()
+    };
+    let squeezed = |text: &str| text.replace([' ', '\n'], "");
+    let response = only_words(response);
+    let whole = squeezed(&response);
+    let of = |passage: &String| {
+        let passage = only_words(passage);
+        if whole.contains(&squeezed(&passage)) { 1.0 } else { rouge_l(&response, &passage, false).f_measure }
+    };
+    passages.iter().map(of).fold(0.0, f64::max)
 }
 
 fn tokens(text: &str, stemmer: bool) -> Vec<String> {
@@ -86,6 +105,18 @@ mod tests {
                 assert!((ours - theirs).abs() < 1e-6, "{response:?} {reference:?} {stemmer}: {ours}, not {theirs}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_extracted_is_the_best_passage() {
+        let passages = ["The ferry leaves at noon.", "It is blue."].map(str::to_owned);
+        for (response, want) in
+            [("Well: the ferry\nleaves at NOON, so hurry!", 1.0), ("The ferry leaves.", 0.75), ("Hm.", 0.0), ("", 0.0)]
+        {
+            let got = extractiveness(response, &passages);
+            assert!((got - want).abs() < 1e-12, "{response:?}: {got}");
+        }
+        assert_eq!(extractiveness("It is blue.", &[]), 0.0);
     }
 
     #[test]

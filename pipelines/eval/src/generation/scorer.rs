@@ -16,10 +16,11 @@ use super::conditioning::{Answerability, Counts, Idk, counts, counts_clarified, 
 use super::config::{BertConfig, MetricsConfig};
 use super::faithfulness::faithfulness;
 use super::idk::IdkDetector;
-use super::judge::{Trouble, median, rate};
+use super::judge::{PromptError, Trouble, UNREAD, median, rate};
+use super::prompts::Prompts;
 use super::reference_based::rb_alg;
 use super::repass::RepassScorer;
-use super::rouge::rouge_l;
+use super::rouge::{extractiveness, rouge_l};
 use super::span::span;
 use super::{METRICS, Response, Status};
 use crate::tasks::Task;
@@ -32,29 +33,41 @@ pub type Values = BTreeMap<&'static str, f64>;
 pub struct Scored {
     /// Its status.
     pub status: Status,
-    /// The IDK label; `None` if the task failed or the judge returned no label.
+    /// The IDK label; `None` if the task or the judge failed.
     pub idk: Option<Idk>,
     /// The raw metrics.
     pub raw: Values,
-    /// Whether the response asks for clarification; `None` if the question is not underspecified, if the task failed, or
-    /// if the judge returned no label.
+    /// Whether the response asks for clarification; `None` if the question is not underspecified, or if the task or the
+    /// judge failed.
     pub clarifies: Option<bool>,
     /// The conditioned metrics.
     pub metrics: Values,
-    /// The metrics as the scripts of MTRAG-UN condition them.
+    /// The metrics as the benchmark's scripts condition them.
     pub clarified: Values,
     /// Judge failures: the metric (`idk` and `clarification` for the labels) and the error of each failed call.
     pub troubles: Vec<(&'static str, Trouble)>,
 }
 
-/// Why a model of the file cannot be used.
+/// Why a scorer cannot be made.
 #[derive(Debug, thiserror::Error)]
-#[error("model `{model}`: {source}")]
-pub struct ScorerError {
-    /// The name of the model.
-    pub model: String,
-    /// The reason.
-    pub source: ScorerFault,
+pub enum ScorerError {
+    /// A model of the file cannot be used.
+    #[error("model `{model}`: {source}")]
+    Model {
+        /// The name of the model.
+        model: String,
+        /// The reason.
+        source: ScorerFault,
+    },
+    /// A prompt cannot be used.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+}
+
+impl ScorerError {
+    fn of(model: &str, source: impl Into<ScorerFault>) -> Self {
+        Self::Model { model: model.to_owned(), source: source.into() }
+    }
 }
 
 /// What is wrong with a model.
@@ -81,6 +94,7 @@ pub struct Scorer {
     bert: Option<BertScore>,
     bert_config: BertConfig,
     judges: Vec<Arc<dyn Generator>>,
+    prompts: Prompts,
     repass: Option<RepassScorer>,
     idk: IdkDetector,
     clarification: ClarificationDetector,
@@ -91,7 +105,7 @@ impl Scorer {
     ///
     /// # Errors
     ///
-    /// A model cannot be used for its purpose.
+    /// A model cannot be used for its purpose, or a prompt cannot be read.
     pub async fn new(
         config: &MetricsConfig,
         models: &Models,
@@ -103,8 +117,9 @@ impl Scorer {
             part: impl Fn(&Model) -> Option<Arc<T>>,
         ) -> Result<Arc<T>, ScorerError> {
             let found = models.get(name).and_then(|model| part(model));
-            found.ok_or_else(|| ScorerError { model: name.to_owned(), source: ScorerFault::Capability })
+            found.ok_or_else(|| ScorerError::of(name, ScorerFault::Capability))
         }
+        let prompts = Prompts::load(&config.prompts)?;
         let generator = |name: &String| part(models, name, |model| model.generator.clone());
         let pairs = |name: &String| part::<dyn PairScorer>(models, name, |model| model.pairs.clone());
         let bert = match &config.encoder {
@@ -113,7 +128,7 @@ impl Scorer {
                 let encoder = part(models, name, |model| model.token_embedder.clone())?;
                 let fingerprint = models.get(name).map_or("", |model| &model.fingerprint);
                 let bert = BertScore::new(encoder, fingerprint, cache).await;
-                Some(bert.map_err(|error| ScorerError { model: name.clone(), source: error.into() })?)
+                Some(bert.map_err(|error| ScorerError::of(name, error))?)
             }
         };
         let repass = match &config.nli {
@@ -122,18 +137,19 @@ impl Scorer {
                 let classifier = config.repass.classifier.as_ref().map(pairs).transpose()?;
                 let coverage = config.repass.coverage.as_ref().map(|coverage| pairs(&coverage.model)).transpose()?;
                 let repass = RepassScorer::new(config.repass.clone(), pairs(name)?, coverage, classifier);
-                Some(repass.map_err(|error| ScorerError { model: name.clone(), source: error.into() })?)
+                Some(repass.map_err(|error| ScorerError::of(name, error))?)
             }
         };
         let idk_judge = config.idk.judge.as_ref().map(generator).transpose()?;
+        let clarification_judge = config.clarification.judge.as_ref().map(generator).transpose()?;
         let reader = match &config.idk.encoder {
             None => Reader::default(),
             Some(name) => {
                 let embedder = part(models, name, |model| model.embedder.clone())?;
-                let fault = |source| ScorerError { model: name.clone(), source: ScorerFault::Learned(source) };
+                let fault = |source| ScorerError::of(name, ScorerFault::Learned(source));
                 let head = Head::load(config.idk.head.as_ref()).map_err(fault)?;
                 let reader = Reader::learned(embedder, head).await;
-                reader.map_err(|source| ScorerError { model: name.clone(), source: source.into() })?
+                reader.map_err(|source| ScorerError::of(name, source))?
             }
         };
         Ok(Self {
@@ -143,11 +159,16 @@ impl Scorer {
             bert_config: config.bert.clone(),
             judges: config.judge.0.iter().map(generator).collect::<Result<_, _>>()?,
             repass,
-            idk: IdkDetector::new(&config.idk.phrases, reader.clone(), idk_judge),
+            idk: IdkDetector::new(
+                &config.idk.phrases,
+                reader.clone(),
+                idk_judge.map(|judge| (judge, prompts.idk.clone())),
+            ),
             clarification: ClarificationDetector {
                 reader,
-                judge: config.clarification.judge.as_ref().map(generator).transpose()?,
+                judge: clarification_judge.map(|judge| (judge, prompts.clarification.clone())),
             },
+            prompts,
         })
     }
 
@@ -155,8 +176,10 @@ impl Scorer {
     pub fn left_out(&self, tasks: &[Task]) -> Vec<(&'static str, &'static str)> {
         let has_target = tasks.iter().any(|task| task.target.is_some());
         let needs_target = |name: &str| {
-            matches!(name, "bert_recall" | "rb_alg" | "rb_llm" | "exact_match" | "token_f1" | "hotpot_f1")
-                || name.starts_with("rouge")
+            matches!(
+                name,
+                "bert_recall" | "rb_alg" | "rb_llm" | "exact_match" | "token_f1" | "token_recall" | "hotpot_f1"
+            ) || name.starts_with("rouge")
         };
         let why = |name: &'static str| match name {
             _ if needs_target(name) && !has_target => Some("no task has a `target`"),
@@ -172,49 +195,45 @@ impl Scorer {
     pub async fn score(&self, task: &Task, response: &Response, left_out: &[(&'static str, &'static str)]) -> Scored {
         let answerability = Answerability::of(task);
         let mut troubles = Vec::new();
-        let question = task.input.last().map_or("", |last| &*last.text);
         if response.status == Status::Failed {
-            let clarified = match answerability {
-                Some(Answerability::Underspecified | Answerability::Conversational) => Counts::Fixed(0.0),
-                _ => counts_failed(answerability),
-            };
-            let counts = [counts_failed(answerability), clarified];
+            // The scripts count every task.
+            let counts = [counts_failed(answerability), Counts::Fixed(0.0)];
             return Scored::new(response.status, Values::new(), troubles, counts, left_out);
         }
         // Citations are removed: neither the references nor the judges' instructions have any.
         let mut response = Response { text: without(&response.text), ..response.clone() };
         response.passages.truncate(self.passages);
-        let idk = match self.idk.label(question, &response).await {
+        // Labels that cannot be read count as the published scripts count them: as partial, and as no request.
+        let idk = match self.idk.label(&task.input, &response).await {
             Ok(idk) => Some(idk),
             Err(trouble) => {
+                let label = matches!(trouble, Trouble::Unread).then_some(Idk::Partial);
                 troubles.push(("idk", trouble));
-                None
+                label
             }
         };
         let mut clarifies = None;
         if answerability == Some(Answerability::Underspecified) {
             match self.clarification.label(&response.text).await {
                 Ok(label) => clarifies = Some(label),
-                Err(trouble) => troubles.push(("clarification", trouble)),
+                Err(trouble) => {
+                    clarifies = matches!(trouble, Trouble::Unread).then_some(false);
+                    troubles.push(("clarification", trouble));
+                }
             }
         }
         let counts = [counts(answerability, idk), counts_clarified(answerability, idk, clarifies)];
-        let raw = self.raw(task, question, &response, &mut troubles).await;
+        let raw = self.raw(task, &response, &mut troubles).await;
         Scored { idk, clarifies, ..Scored::new(response.status, raw, troubles, counts, left_out) }
     }
 
     /// The raw metrics.
-    async fn raw(
-        &self,
-        task: &Task,
-        question: &str,
-        response: &Response,
-        troubles: &mut Vec<(&'static str, Trouble)>,
-    ) -> Values {
+    async fn raw(&self, task: &Task, response: &Response, troubles: &mut Vec<(&'static str, Trouble)>) -> Values {
         // The answer's length (TechSSN, table 3, has characters).
         let text = response.text.trim();
         let lengths = [("words", text.split_whitespace().count()), ("characters", text.chars().count())];
         let mut raw: Values = lengths.map(|(name, length)| (name, length as f64)).into();
+        raw.insert("extractiveness", extractiveness(&response.text, &response.passages));
         let target = task.target.as_deref();
         if let Some(target) = target {
             let rouge = rouge_l(&response.text, target, self.stemmer);
@@ -224,7 +243,12 @@ impl Scorer {
                 ("rouge_l_recall", rouge.recall),
             ]);
             let span = span(&response.text, task.targets());
-            raw.extend([("exact_match", span.exact_match), ("token_f1", span.f1), ("hotpot_f1", span.hotpot_f1)]);
+            raw.extend([
+                ("exact_match", span.exact_match),
+                ("token_f1", span.f1),
+                ("token_recall", span.recall),
+                ("hotpot_f1", span.hotpot_f1),
+            ]);
         }
         if let Some(bert) = &self.bert {
             match self.bert_figures(bert, target, response).await {
@@ -234,20 +258,25 @@ impl Scorer {
         }
         let parts = ["bert_recall", "bert_k_precision", "rouge_l"].map(|name| raw.get(name).copied());
         if let [Some(recall), Some(precision), Some(rouge)] = parts {
+            // As in the published scripts, nothing can be faithful to no passage.
+            let precision = if response.passages.is_empty() { f64::NEG_INFINITY } else { precision };
             raw.insert("rb_alg", rb_alg(recall, precision, rouge, self.bert_config.baseline.is_some()));
         }
         if let Some(target) = target {
             let mut ratings = Vec::new();
             for judge in &self.judges {
-                match rate(judge, task, target, response).await {
+                match rate(judge, &self.prompts, task, target, response).await {
                     Ok(rating) => ratings.push(rating),
-                    Err(trouble) => troubles.push(("rb_llm", trouble)),
+                    Err(trouble) => {
+                        ratings.extend(matches!(trouble, Trouble::Unread).then_some(UNREAD));
+                        troubles.push(("rb_llm", trouble));
+                    }
                 }
             }
             raw.extend(median(ratings).map(|rating| ("rb_llm", rating)));
         }
         if let Some(judge) = self.judges.first().filter(|_| !response.text.trim().is_empty()) {
-            match faithfulness(judge, question, response).await {
+            match faithfulness(judge, &self.prompts, &task.input, response).await {
                 Ok(share) => drop(raw.insert("rl_f", share)),
                 Err(trouble) => troubles.push(("rl_f", trouble)),
             }
@@ -277,6 +306,7 @@ impl Scorer {
     ) -> Result<Values, InferenceError> {
         let passages = match self.bert_config.passages {
             Against::Best => response.passages.clone(),
+            Against::Joined if response.passages.is_empty() => Vec::new(),
             Against::Joined => vec![response.passages.join("\n")],
         };
         let others: Vec<String> = target.map(str::to_owned).into_iter().chain(passages).collect();
@@ -288,15 +318,15 @@ impl Scorer {
         if let Some(target) = target.first() {
             figures.insert("bert_recall", scale(target.recall, base_recall));
         }
-        // An answer without passages has the precision 0.
-        let best = passages.iter().map(|alike| alike.precision).fold(0.0, f64::max);
-        figures.insert("bert_k_precision", scale(best, base_precision));
+        let best = passages.iter().map(|alike| alike.precision).reduce(f64::max);
+        // An answer without passages has the precision 0, also if values are rescaled.
+        figures.insert("bert_k_precision", best.map_or(0.0, |best| scale(best, base_precision)));
         Ok(figures)
     }
 }
 
 impl Scored {
-    /// The scores without labels. `counts` tells how the metrics count, by the paper and by the scripts of MTRAG-UN.
+    /// The scores without labels. `counts` tells how the metrics count, by the paper and by the scripts.
     fn new(
         status: Status,
         raw: Values,

@@ -17,7 +17,9 @@ pub struct Span {
     pub exact_match: f64,
     /// The highest harmonic mean of precision and recall of the answer's words, from 0 to 1.
     pub f1: f64,
-    /// The same with HotpotQA's rule for `yes`, `no` and `noanswer`.
+    /// The highest share of a reference's words that the answer has, from 0 to 1, as in MTRAG's scripts.
+    pub recall: f64,
+    /// The F1 with HotpotQA's rule for `yes`, `no` and `noanswer`.
     pub hotpot_f1: f64,
 }
 
@@ -35,6 +37,7 @@ pub fn span<'a>(answer: &str, references: impl IntoIterator<Item = &'a str>) -> 
     let best = |best: Span, reference: &Vec<String>| Span {
         exact_match: best.exact_match.max(if answer == *reference { 1.0 } else { 0.0 }),
         f1: best.f1.max(f1(&answer, reference)),
+        recall: best.recall.max(recall(&answer, reference)),
         hotpot_f1: best.hotpot_f1.max(if are_closed(&answer, reference) { 0.0 } else { f1(&answer, reference) }),
     };
     references.iter().fold(Span::default(), best)
@@ -67,6 +70,16 @@ fn f1(answer: &[String], reference: &[String]) -> f64 {
     if answer.is_empty() || reference.is_empty() {
         return if answer.is_empty() && reference.is_empty() { 1.0 } else { 0.0 };
     }
+    2.0 * common(answer, reference) / (answer.len() + reference.len()) as f64
+}
+
+/// The share of the reference's words that the answer has; 0 if it has none.
+fn recall(answer: &[String], reference: &[String]) -> f64 {
+    if reference.is_empty() { 0.0 } else { common(answer, reference) / reference.len() as f64 }
+}
+
+/// The number of words that two bags share.
+fn common(answer: &[String], reference: &[String]) -> f64 {
     let mut left: BTreeMap<&str, usize> = BTreeMap::new();
     for word in reference {
         *left.entry(word).or_default() += 1;
@@ -78,8 +91,7 @@ fn f1(answer: &[String], reference: &[String]) -> f64 {
         }
         _ => false,
     };
-    let common = answer.iter().filter(is_common).count() as f64;
-    2.0 * common / (answer.len() + reference.len()) as f64
+    answer.iter().filter(is_common).count() as f64
 }
 
 #[cfg(test)]
@@ -110,12 +122,12 @@ mod tests {
     #[test]
     fn the_best_reference_counts() {
         let got = span("the Eiffel tower.", ["Eiffel Tower", "tower"]);
-        assert_eq!(got, Span { exact_match: 1.0, f1: 1.0, hotpot_f1: 1.0 });
+        assert_eq!(got, Span { exact_match: 1.0, f1: 1.0, recall: 1.0, hotpot_f1: 1.0 });
         assert_eq!(
             span("tower in Paris", ["Eiffel Tower", "Paris"]),
-            Span { exact_match: 0.0, f1: 0.5, hotpot_f1: 0.5 }
+            Span { exact_match: 0.0, f1: 0.5, recall: 1.0, hotpot_f1: 0.5 }
         );
-        assert_eq!(span("", []), Span { exact_match: 1.0, f1: 1.0, hotpot_f1: 1.0 });
+        assert_eq!(span("", []), Span { exact_match: 1.0, f1: 1.0, recall: 0.0, hotpot_f1: 1.0 });
     }
 
     #[test]

@@ -13,6 +13,7 @@ use turnflow_engine::language::{Generation, Generator, Prompt, Sampling, TextStr
 use turnflow_engine::spec::from_str;
 
 use super::bert_score::BertScore;
+use super::conditioning::Idk;
 use super::config::MetricsConfig;
 use super::report::{Mean, Report};
 use super::scorer::{Scored, Scorer};
@@ -48,9 +49,25 @@ impl<F: Fn(&str) -> Option<&'static str> + Send + Sync> Generator for Scripted<F
 }
 
 fn models(reply: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> Models {
+    asked(reply).0
+}
+
+/// The models, and the prompts that they get.
+fn asked(reply: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) -> (Models, Arc<dyn Asked>) {
     let generator = Arc::new(Scripted { reply, sampling: Sampling::default(), asked: Mutex::default() });
-    let model = Model { name: "llm".into(), generator: Some(generator), ..Model::default() };
-    Models::from([("llm".to_owned(), Arc::new(model))])
+    let model = Model { name: "llm".into(), generator: Some(generator.clone()), ..Model::default() };
+    (Models::from([("llm".to_owned(), Arc::new(model))]), generator)
+}
+
+/// What remembers prompts.
+trait Asked {
+    fn prompts(&self) -> Vec<String>;
+}
+
+impl<F> Asked for Scripted<F> {
+    fn prompts(&self) -> Vec<String> {
+        self.asked.lock().expect("a lock").clone()
+    }
 }
 
 fn cache() -> Arc<InferenceCache> {
@@ -121,7 +138,7 @@ fn without_models_there_are_rouge_and_abstentions() {
     assert_eq!(json["abstention"]["over_abstention"]["of"], 2);
     assert_eq!(json["abstention"]["under_abstention_underspecified"]["rate"], 1.0);
     assert_eq!(json["by"]["answerability"]["UNANSWERABLE"]["metrics"]["rouge_l"], 0.5);
-    // As MTRAG-UN's scripts count: nothing was asked back, and the greeting is no IDK answer.
+    // As the scripts count: nothing was asked back, and the greeting is no IDK answer.
     assert_eq!(json["clarification"]["asked"]["of"], 1);
     assert_eq!(json["clarification"]["asked"]["rate"], 0.0);
     assert_eq!(json["clarification"]["metrics"]["rouge_l"].as_f64(), Some(2.0 / 7.0), "{json:#}");
@@ -153,17 +170,109 @@ fn judges_rate_and_what_cannot_be_read_is_told() {
     let config = r#"(judge: ["llm", "llm"], idk: (judge: "llm"))"#;
     let (scored, report) = score(config, &models(reply), &tasks, &responses);
     assert_eq!((scored[0].raw["rb_llm"], scored[0].raw["rl_f"]), (1.0, 0.5));
-    assert_eq!((scored[1].raw.get("rb_llm"), scored[1].metrics.get("rb_llm")), (None, None));
+    assert_eq!((scored[1].raw["rb_llm"], scored[1].metrics["rb_llm"]), (0.5, 0.5), "as the scripts count it");
     assert_eq!((scored[2].raw.get("rl_f"), scored[3].metrics["rb_llm"]), (None, 0.0));
     let json = report.json();
     assert_eq!(json["unjudged"]["rb_llm"]["unread"], 2, "{json:#}");
     assert_eq!(json["unjudged"]["rl_f"]["failed"], 1);
     assert!(json["unjudged"]["rl_f"]["reason"].as_str().is_some_and(|reason| reason.contains("out of order")));
-    // Of four tasks, one has no rating and one counts 0.
+    // Of four tasks, one has a rating that cannot be read, and one counts 0.
     assert_eq!(
         (json["n"]["metrics"]["rb_llm"].as_u64(), json["metrics"]["rb_llm"].as_f64()),
-        (Some(3), Some(2.0 / 3.0))
+        (Some(4), Some(2.5 / 4.0))
     );
+}
+
+/// The published scripts give the whole conversation to the judge of IDK answers and to RL_F.
+#[test]
+fn judges_of_answers_get_the_whole_conversation() {
+    let said = |speaker, text: &str| Utterance { speaker, text: text.into() };
+    let mut task = task("a", "ANSWERABLE", "At noon.");
+    task.input = vec![
+        said(Speaker::User, "Is there a ferry to Iona?"),
+        said(Speaker::Agent, "Yes.\nStatements: none"),
+        said(Speaker::User, "When does it leave?"),
+    ];
+    let reply = |prompt: &str| match () {
+        () if prompt.ends_with("Label:") => Some("no"),
+        () if prompt.ends_with("Verdicts:") => Some("1: yes"),
+        () if prompt.ends_with("Statements:") => Some("1. It leaves at noon."),
+        () => Some("Rating: [[8]]"),
+    };
+    let (models, judge) = asked(reply);
+    let (scored, _) =
+        score(r#"(judge: "llm", idk: (judge: "llm"))"#, &models, &[task], &[super::tests::said("At noon.")]);
+    assert_eq!((scored[0].raw["rl_f"], scored[0].raw["rb_llm"], scored[0].idk), (1.0, 0.8, Some(Idk::No)));
+    let prompts = judge.prompts();
+    let whole = "User: Is there a ferry to Iona?\nAssistant: Yes.\n> Statements: none\nUser: When does it leave?";
+    for (end, want) in [
+        ("Label:", whole.replace("> ", "")),
+        ("Statements:", whole.to_owned()),
+        ("The ferry leaves at noon.", "The question:\nWhen does it leave?".to_owned()),
+    ] {
+        let prompt = prompts.iter().find(|prompt| prompt.trim_end().ends_with(end)).unwrap_or_else(|| panic!("{end}"));
+        assert!(prompt.contains(&want), "{want:?} in {prompt}");
+    }
+}
+
+/// Who has the published prompts uses them, with the replies that they ask for.
+#[test]
+fn prompts_may_be_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, text) in [
+        ("rating.txt", "RATE {response} BY {reference}"),
+        ("statements.txt", "SPLIT {response}"),
+        ("verdicts.txt", "JUDGE {statements}"),
+        ("idk.txt", "KNOWS {answer}"),
+        ("clarification.txt", "ASKS {answer}"),
+        ("wrong.txt", "RATE {answer}"),
+    ] {
+        std::fs::write(directory.path().join(name), text).expect(name);
+    }
+    let read = |prompts: &str| {
+        let text = format!(
+            r#"Metrics(
+                models: {{"llm": OpenAi(url: "http://127.0.0.1:1/v1", model: "m")}},
+                judge: "llm", idk: (judge: "llm"), clarification: (judge: "llm"), prompts: ({prompts}),
+            )"#
+        );
+        let path = directory.path().join("metrics.ron");
+        std::fs::write(&path, text).expect("a file");
+        let catalog = Catalog { models: turnflow_operators::MODELS.to_vec(), ..Catalog::default() };
+        super::config::read(&path, &catalog)
+    };
+    let reply = |prompt: &str| match prompt.split(' ').next() {
+        Some("RATE") => Some("Score: 9/10"),
+        Some("SPLIT") => Some(r#"{"statements": ["a", "b"]}"#),
+        Some("JUDGE") => Some(r#"{"statements": [{"verdict": 1}, {"verdict": 0}]}"#),
+        Some("KNOWS") => Some("no"),
+        Some("ASKS") => Some(r#"{"decision": "yes"}"#),
+        _ => None,
+    };
+    let files = ["rating", "statements", "verdicts", "idk", "clarification"];
+    let planned = read(&files.map(|name| format!("{name}: \"{name}.txt\"")).join(", "));
+    let (config, _) = planned.plan.unwrap_or_else(|| panic!("{:?}", planned.diagnostics));
+    let scorer = Scorer::new(&config, &models(reply), &cache()).now_or_never().expect("ready").expect("a scorer");
+    let (task, response) = (task("a", "UNDERSPECIFIED", "Which?"), said("At noon."));
+    let scored = scorer.score(&task, &response, &[]).now_or_never().expect("ready");
+    assert_eq!((scored.raw["rb_llm"], scored.raw["rl_f"]), (0.9, 0.5), "{:?}", scored.troubles);
+    assert_eq!((scored.idk, scored.clarifies), (Some(Idk::No), Some(true)));
+
+    for (prompts, want) in [("rating: \"wrong.txt\"", "bad-prompt"), ("idk: \"none.txt\"", "no-such-path")] {
+        let codes: Vec<_> = read(prompts).diagnostics.iter().map(|diagnostic| diagnostic.code.to_string()).collect();
+        assert_eq!(codes, [want], "{prompts}");
+    }
+}
+
+/// A rescaled value without passages is 0, and so is what is made of it, as in the published scripts.
+#[test]
+fn nothing_is_faithful_to_no_passages() {
+    use super::reference_based::rb_alg;
+    assert_eq!(rb_alg(0.5, f64::NEG_INFINITY, 0.5, true), 0.0);
+    let tasks = [task("a", "ANSWERABLE", "At noon.")];
+    let response = Response { passages: Vec::new(), ..said("At noon.") };
+    let (scored, _) = score("(passages: 5)", &Models::new(), &tasks, &[response]);
+    assert_eq!((scored[0].raw["extractiveness"], scored[0].raw["token_recall"]), (0.0, 1.0));
 }
 
 /// The values are from TechSSN, table 5.
@@ -172,9 +281,9 @@ fn the_harmonic_mean_is_of_three_figures() {
     let mut report = Report::new(&[], &[], Vec::new());
     assert_eq!(report.harmonic_mean(), None);
     let figures = [("rb_alg", 0.2444), ("rb_llm", 0.2759), ("rl_f", 0.6011)];
-    report.all.metrics.extend(figures.map(|(name, value)| (name, Mean { value, n: 1 })));
+    report.all.clarified.extend(figures.map(|(name, value)| (name, Mean { value, n: 1 })));
     assert!(report.harmonic_mean().is_some_and(|mean| (mean - 0.3198).abs() < 5e-5), "{:?}", report.harmonic_mean());
-    report.all.metrics.insert("rl_f", Mean { value: 0.0, n: 1 });
+    report.all.clarified.insert("rl_f", Mean { value: 0.0, n: 1 });
     assert_eq!(report.harmonic_mean(), Some(0.0));
 }
 
@@ -197,12 +306,24 @@ fn citations_are_not_scored() {
     assert_eq!(scored[0].raw["rouge_l"], 1.0);
 }
 
+/// As the published scripts count them: as partial, and as no request.
 #[test]
-fn a_label_that_cannot_be_read_leaves_the_task_out() {
+fn labels_that_cannot_be_read_count_as_the_scripts_count_them() {
+    let tasks = [task("a", "UNANSWERABLE", "I do not know."), task("b", "UNDERSPECIFIED", "Which?")];
+    let config = r#"(idk: (judge: "llm"), clarification: (judge: "llm"))"#;
+    let responses = [said("At noon."), said("Which ferry?")];
+    let (scored, report) = score(config, &models(|_| Some("Well.")), &tasks, &responses);
+    assert_eq!((scored[0].idk, scored[0].metrics["rouge_l"]), (Some(Idk::Partial), 0.0));
+    assert_eq!((scored[1].clarifies, scored[1].clarified["rouge_l"]), (Some(false), 0.0));
+    assert_eq!((report.unjudged["idk"].unread, report.unjudged["clarification"].unread), (2, 1));
+}
+
+#[test]
+fn a_judge_that_fails_leaves_the_task_out() {
     let tasks = [task("a", "UNANSWERABLE", "I do not know.")];
-    let (scored, report) = score(r#"(idk: (judge: "llm"))"#, &models(|_| Some("Well.")), &tasks, &[said("At noon.")]);
+    let (scored, report) = score(r#"(idk: (judge: "llm"))"#, &models(|_| None), &tasks, &[said("At noon.")]);
     assert_eq!((scored[0].idk, scored[0].metrics.len()), (None, 0));
-    assert_eq!(report.unjudged["idk"].unread, 1);
+    assert_eq!((report.unjudged["idk"].failed, report.labelled), (1, 1));
     assert!(report.abstention.is_empty());
 }
 

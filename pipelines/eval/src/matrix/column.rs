@@ -108,11 +108,7 @@ impl Column {
             (!values.is_empty()).then(|| values.values().sum::<f64>() / values.len() as f64)
         };
         match self.metric.as_str() {
-            HARMONIC => {
-                let parts: Vec<f64> = PARTS.into_iter().map(mean).collect::<Option<_>>()?;
-                let is_zero = parts.iter().any(|part| *part <= 0.0);
-                Some(if is_zero { 0.0 } else { 3.0 / parts.iter().map(|part| 1.0 / part).sum::<f64>() })
-            }
+            HARMONIC => generation::report::harmonic_mean(PARTS.map(mean)),
             share if SHARES.contains(&share) => {
                 let abstention = result.figures.get("generation")?.get("abstention")?;
                 abstention.get(share)?.get("rate").and_then(Json::as_f64)

@@ -8,6 +8,16 @@ use turnflow_engine::component::{Check, ModelUse};
 use turnflow_engine::plan::ModelsFile;
 use turnflow_engine::spec::FilePath;
 
+/// How the metrics of answers are conditioned on answerability.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub enum Conditioning {
+    /// As MTRAG's paper says: underspecified and conversational tasks are left out.
+    #[default]
+    Paper,
+    /// As the benchmark's scripts do, by which the shared task was scored: they count too.
+    Scripts,
+}
+
 /// Fields of `Matrix`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename = "Matrix")]
@@ -35,6 +45,11 @@ pub struct MatrixConfig {
     /// The file of metrics with `--local`. Default: the same.
     #[serde(default)]
     pub local_metrics: Option<FilePath>,
+    /// How the metrics of answers are conditioned: as MTRAG's `Paper` says, without underspecified and conversational
+    /// tasks (default), or as the benchmark's `Scripts` do, which count the former as 1 if the answer asks for
+    /// clarification, and the latter like unanswerable ones.
+    #[serde(default)]
+    pub conditioning: Conditioning,
     /// Only tasks with at most this many reference passages count. Default: all tasks.
     #[serde(default)]
     pub max_references: Option<usize>,

@@ -32,6 +32,7 @@ mod stored;
 mod table;
 
 pub use column::{Column, Unit};
+pub use config::Conditioning;
 pub use planned::{PlannedRow, plan_row};
 pub use provenance::{Hashes, Provenance};
 pub use read::{Matrix, ReadMatrix, Row, is_matrix, read};

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::spec::{Kind, Sources, Tree, load};
 
+use super::config::Conditioning;
+
 /// The provenance of a result. The hashes are BLAKE3, in hexadecimal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
@@ -28,8 +30,11 @@ pub struct Provenance {
     pub tasks: String,
     /// Hash of their judgements.
     pub qrels: Option<String>,
-    /// Hash of the file of metrics and of its models.
+    /// Hash of the file of metrics, of its models and of its prompts.
     pub metrics: Option<String>,
+    /// How the metrics of answers are conditioned.
+    #[serde(default)]
+    pub conditioning: Conditioning,
 }
 
 impl Provenance {
@@ -50,7 +55,7 @@ impl Provenance {
         Ok(())
     }
 
-    /// The hash of a file of metrics and of the files of its models.
+    /// The hash of a file of metrics and of the files of its models and prompts.
     ///
     /// # Errors
     ///
@@ -58,8 +63,11 @@ impl Provenance {
     pub fn of_metrics(path: &Path, hashes: &mut Hashes) -> io::Result<String> {
         let loaded = load(path, &[]);
         let tree = loaded.tree.ok_or_else(|| io::Error::other("it is not a file of metrics"))?;
-        let models = hashes.named(tree.get("models"), &loaded.sources)?.unwrap_or_default();
-        Ok(hash([tree.canonical().as_bytes(), models.as_bytes()]))
+        let mut parts = vec![tree.canonical()];
+        for part in ["models", "prompts", "idk"] {
+            parts.extend(hashes.named(tree.get(part), &loaded.sources)?);
+        }
+        Ok(hash(parts.iter().map(String::as_bytes)))
     }
 }
 

@@ -12,6 +12,7 @@ use turnflow_engine::state::file_name;
 
 use super::Provenance;
 use super::column::IDK;
+use super::config::Conditioning;
 use crate::breakdown::kinds;
 use crate::generation::METRICS;
 use crate::metrics::Scores;
@@ -43,7 +44,7 @@ pub struct RowResult {
 pub struct TaskFigures {
     /// Its groups: dimension and value.
     pub kinds: Vec<(String, String)>,
-    /// Its metrics: of hits, and of the answer, conditioned on answerability.
+    /// Its metrics: of hits, and of the answer, conditioned on answerability as the matrix says.
     pub figures: BTreeMap<String, f64>,
 }
 
@@ -93,7 +94,13 @@ impl RowResult {
     }
 
     /// Takes the figures of an evaluation apart: those of each task, and the others.
-    pub fn set_figures(&mut self, tasks: &[Task], scores: Option<&Scores>, mut figures: Map<String, Json>) {
+    pub fn set_figures(
+        &mut self,
+        tasks: &[Task],
+        scores: Option<&Scores>,
+        mut figures: Map<String, Json>,
+        conditioning: Conditioning,
+    ) {
         let answers = figures.remove("tasks").unwrap_or_default();
         for task in tasks {
             let kinds = kinds(task).into_iter().map(|(kind, value)| (kind.to_owned(), value.to_owned())).collect();
@@ -102,7 +109,7 @@ impl RowResult {
                 .map(|hits| hits.iter().map(|(name, value)| (name.to_owned(), value)).collect())
                 .unwrap_or_default();
             if let Some(answer) = answers.get(&task.id) {
-                own.extend(answer_figures(answer));
+                own.extend(answer_figures(answer, conditioning));
                 let idk = answer.get("idk").and_then(Json::as_str);
                 own.extend(idk.map(|idk| (IDK.to_owned(), f64::from(u8::from(idk == "yes")))));
             }
@@ -114,13 +121,16 @@ impl RowResult {
 
 /// The metrics of a scored answer (see [`task_json`](crate::generation::report::task_json)): the conditioned ones,
 /// and those that are only raw.
-pub fn answer_figures(scored: &Json) -> BTreeMap<String, f64> {
+pub fn answer_figures(scored: &Json, conditioning: Conditioning) -> BTreeMap<String, f64> {
     let numbers = |part: &str| {
         let part = scored.get(part).and_then(Json::as_object).into_iter().flatten();
         part.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect::<BTreeMap<_, _>>()
     };
     let mut all = numbers("raw");
     all.retain(|name, _| METRICS.iter().any(|metric| metric.name == name && !metric.conditioned));
-    all.extend(numbers("metrics"));
+    all.extend(numbers(match conditioning {
+        Conditioning::Paper => "metrics",
+        Conditioning::Scripts => "by_scripts",
+    }));
     all
 }

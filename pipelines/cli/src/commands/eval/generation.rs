@@ -127,19 +127,25 @@ impl Loaded {
 pub(super) fn print(report: &Report) {
     let failed = if report.failed > 0 { format!(", {} of them failed", report.failed) } else { String::new() };
     println!("{}{failed}", count(report.all.tasks, "answer"));
-    println!("{:22}{:>12}{:>7}{:>12}{:>7}", "", "conditioned", "n", "as is", "n");
+    // The two ways of conditioning differ only on tasks that one of them leaves out.
+    let differ = !report.not_counted.is_empty();
+    let by_scripts = if differ { format!("{:>12}{:>7}", "by scripts", "n") } else { String::new() };
+    println!("{:22}{:>12}{:>7}{by_scripts}{:>12}{:>7}", "", "conditioned", "n", "as is", "n");
     let cell = |mean: Option<&Mean>| match mean {
         Some(Mean { value, n }) => format!("{value:12.4}{n:7}"),
         None => format!("{:>12}{:7}", "", ""),
     };
     for metric in METRICS {
-        let (counted, raw) = (report.all.metrics.get(metric.name), report.all.raw.get(metric.name));
-        if counted.is_some() || raw.is_some() {
-            println!("{}", format!("{:22}{}{}", metric.name, cell(counted), cell(raw)).trim_end());
+        let [counted, scripts, raw] =
+            [&report.all.metrics, &report.all.clarified, &report.all.raw].map(|means| means.get(metric.name));
+        if counted.is_some() || scripts.is_some() || raw.is_some() {
+            let scripts = if differ { cell(scripts) } else { String::new() };
+            println!("{}", format!("{:22}{}{scripts}{}", metric.name, cell(counted), cell(raw)).trim_end());
         }
     }
     if let Some(mean) = report.harmonic_mean() {
-        println!("{:22}{mean:12.4}  (harmonic mean of rb_alg, rb_llm and rl_f)", "hm");
+        let how = if differ { ", by scripts" } else { "" };
+        println!("{:22}{mean:12.4}  (harmonic mean of rb_alg, rb_llm and rl_f{how})", "hm");
     }
     if !report.left_out.is_empty() {
         let mut reasons: Vec<&str> = report.left_out.iter().map(|(_, why)| *why).collect();
@@ -152,11 +158,18 @@ pub(super) fn print(report: &Report) {
     let names = |kind| Answerability::ALL.iter().find(|(other, _)| *other == kind).map_or("", |(_, name)| name);
     for (kind, tasks) in &report.not_counted {
         let those = count(*tasks, &format!("{} task", names(*kind)));
-        println!("excluded from the conditioned means: {those}");
+        println!("excluded from the conditioned means, but counted by the scripts of MTRAG: {those}");
     }
     for (figure, unjudged) in &report.unjudged {
         if unjudged.unread > 0 {
-            println!("{figure}: {} could not be parsed, and not counted", count(unjudged.unread, "reply"));
+            // As the published scripts count them.
+            let instead = match *figure {
+                "rb_llm" => "counted as 0.5",
+                "idk" => "counted as partial",
+                "clarification" => "counted as no request",
+                _ => "not counted",
+            };
+            println!("{figure}: {} could not be parsed, and {instead}", count(unjudged.unread, "reply"));
         }
         if let Some(reason) = &unjudged.reason {
             println!("{figure}: {} failed, the first with: {reason}", count(unjudged.failed, "call"));
@@ -167,8 +180,10 @@ pub(super) fn print(report: &Report) {
 
 fn print_abstentions(report: &Report, name: impl Fn(Answerability) -> &'static str) {
     let abstention = &report.abstention;
-    if abstention.is_empty() {
+    if report.labelled == 0 {
         println!("no task has an `answerability`, so nothing is conditioned");
+    } else if abstention.is_empty() {
+        println!("no answer could be labelled as an IDK answer or not, so no metric is conditioned");
     }
     let unlabelled = Some(("no answerability", &abstention.unlabelled)).filter(|(_, labels)| !labels.is_empty());
     let rows: Vec<_> = abstention.labels.iter().map(|(kind, labels)| (name(*kind), labels)).chain(unlabelled).collect();

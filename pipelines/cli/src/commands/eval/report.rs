@@ -5,7 +5,7 @@ use turnflow_engine::record::{Hit, Status};
 
 use super::evaluation::Found;
 use crate::commands::answering::Answered;
-use turnflow_eval::matrix::answer_figures;
+use turnflow_eval::matrix::{Conditioning, answer_figures};
 use turnflow_eval::metrics::{Qrels, Scores};
 use turnflow_eval::report::{HitReport, Report, TaskReport};
 use turnflow_eval::tasks::{Speaker, Task};
@@ -26,7 +26,7 @@ pub(super) fn make(
 ) -> Report {
     let node = found.nodes.last().cloned().unwrap_or_default();
     let empty = Answered::default();
-    let of_answer = |id: &str| Some(answer_figures(figures.get("tasks")?.get(id)?));
+    let of_answer = |id: &str| Some(answer_figures(figures.get("tasks")?.get(id)?, Conditioning::Paper));
     let report = |task: &Task| {
         let result = found.results.get(task.id.as_str()).unwrap_or(&empty);
         let judged = qrels.and_then(|qrels| qrels.get(&task.id));

@@ -95,6 +95,7 @@ impl<'a> Preparing<'a> {
             pipeline: plan.hash.to_string(),
             hits: nodes.last().cloned().unwrap_or_default(),
             only_hits,
+            conditioning: self.matrix.config.conditioning,
             tasks: data.tasks_hash.clone(),
             qrels: data.qrels_hash.clone(),
             ..Provenance::default()
@@ -150,7 +151,7 @@ pub(super) fn run_row(matrix: &Matrix, row: &Row, ready: ReadyRow, args: &EvalAr
             ..RowResult::default()
         };
         let figures = std::mem::take(&mut evaluation.figures);
-        result.set_figures(&evaluation.named, evaluation.scores(), figures);
+        result.set_figures(&evaluation.named, evaluation.scores(), figures, matrix.config.conditioning);
         Ok(result)
     };
     let result = evaluate().map_err(reason)?;
