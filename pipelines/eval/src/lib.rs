@@ -4,12 +4,14 @@
 pub mod adapting;
 pub mod breakdown;
 pub mod calibration;
+pub mod correlation;
 pub mod generation;
 pub mod impact;
 pub mod import;
 pub mod matrix;
 pub mod memory;
 pub mod metrics;
+pub mod published;
 pub mod random;
 pub mod replay;
 pub mod report;

@@ -1,7 +1,8 @@
 //! The tasks an evaluation runs.
 //!
 //! Tasks are JSON Lines, either MTRAG's tasks (`task_id`, `input`, …) or BEIR
-//! queries (`_id`, `text`), recognised by their fields. Both turnflow's field
+//! queries (`_id`, `text`), recognised by their fields, or a JSON list of these,
+//! such as ObliQA's questions (`QuestionID`, `Question`). Both turnflow's field
 //! names and those of MTRAG's own files (`Answerability`, `Question Type`,
 //! `Standalone Type`, …) are accepted, and the annotations of the last utterance (`enrichments`) if the
 //! task has none. Some of these files contain `NaN`, which is not JSON; it is
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use turnflow_engine::record::{Speaker, Utterance};
 
+use super::import::list_elements;
 use super::trec::lines;
 
 /// One question to answer, with the conversation before it.
@@ -201,8 +203,9 @@ struct Annotations {
 /// Any line of a task file.
 #[derive(Deserialize)]
 struct Line {
-    #[serde(alias = "_id")]
+    #[serde(alias = "_id", alias = "QuestionID")]
     task_id: Option<String>,
+    #[serde(alias = "Question")]
     text: Option<String>,
     input: Option<Vec<Said>>,
     conversation_id: Option<String>,
@@ -357,8 +360,13 @@ pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TasksError> {
     let unread = |source| TasksError::Read { path: path.into(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
     let (mut tasks, mut seen) = (Vec::new(), BTreeSet::new());
-    for (line, json) in lines(&text) {
-        let task = read_task(json).map_err(|error| match error {
+    let is_list = text.trim_start_matches('\u{feff}').trim_start().starts_with('[');
+    let records: Vec<(usize, Cow<'_, str>)> = match is_list {
+        true => list_elements(&text).into_iter().map(|(line, json)| (line, json.into())).collect(),
+        false => lines(&text).map(|(line, json)| (line, json.into())).collect(),
+    };
+    for (line, json) in records {
+        let task = read_task(&json).map_err(|error| match error {
             LineError::Json(source) => TasksError::Json { path: path.into(), line, source },
             LineError::Missing(field) => TasksError::Missing { path: path.into(), line, field },
         })?;
@@ -474,6 +482,22 @@ mod tests {
             assert_eq!(task.targets().collect::<Vec<_>>(), ["a", "b"]);
         }
         assert_eq!(read_task(r#"{"_id":"q","text":"t"}"#).expect("a task").targets().count(), 0);
+    }
+
+    /// As ObliQA publishes its questions.
+    #[test]
+    fn tasks_may_be_a_list() {
+        let text = "[\n  {\n  \"QuestionID\": \"q\",\n  \"Question\": \"Who [a]?\"\n  },\n  {\"_id\": \"r\", \"text\": \"?\"}\n]\n";
+        let read = tasks("list", text).expect("two tasks");
+        assert_eq!((read.len(), &*read[0].id, &*read[0].input[0].text, read[0].turn), (2, "q", "Who [a]?", 1));
+        for (name, text, want) in [
+            ("cut-list", &text[..40], ":2: not a task"),
+            ("list-of-texts", "[\n\"q\"]", ":2: not a task"),
+            ("nameless", "[\n\n{\"Question\": \"?\"}]", ":3: a task needs `task_id` or `_id`"),
+        ] {
+            let error = tasks(name, text).expect_err(name).to_string();
+            assert!(error.contains(want), "{error}");
+        }
     }
 
     #[test]

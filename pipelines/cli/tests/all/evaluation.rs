@@ -171,6 +171,61 @@ fn judges_on_a_server_are_asked_once() {
     assert_eq!((first, asked), (again, count.load(Ordering::SeqCst)));
 }
 
+/// As questions without judgements are published: how many answers say that they do not know is counted.
+#[test]
+fn tasks_may_have_neither_judgements_nor_references() {
+    let directory = tempfile::tempdir().unwrap();
+    files(directory.path());
+    let questions = r#"[{"QuestionID": "a", "Question": "When?"}, {"QuestionID": "b", "Question": "Why?"}]"#;
+    fs::write(directory.path().join("tasks.jsonl"), questions).unwrap();
+    let output = eval(directory.path(), &["--answers", "answers.jsonl"]);
+    let out = text(&output.stdout);
+    assert!(
+        output.status.success() && out.contains("\nno answerability              1        0        1\n"),
+        "{output:?}"
+    );
+    assert!(out.contains("not computed, since no task has a `target`"), "{out}");
+}
+
+#[test]
+fn published_answers_are_scored_beside_their_published_scores() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let task = |id: &str, answerability: &str, target: &str| {
+        json!({"task_id": id, "Answerability": [answerability], "targets": [{"text": target}], "contexts": [],
+               "input": [{"speaker": "user", "text": "When does the ferry leave?"}]})
+    };
+    let evaluation = |id: &str, said: &str, rouge: f64| {
+        let people = json!({"1": {"value": "100"}, "2": {"value": "0"}});
+        json!({"task_id": id, "model_id": "m", "model_response": said,
+               "annotations": {"RougeL": {"system": {"value": rouge}}, "win-rate": people}})
+    };
+    let file = json!({
+        "metrics": [{"name": "win-rate", "author": "human"}],
+        "tasks": [task("a", "ANSWERABLE", "The ferry leaves at noon."), task("b", "UNANSWERABLE", "I do not know.")],
+        "evaluations": [evaluation("a", "The ferry leaves at dusk.", 0.8), evaluation("b", "I do not know.", 0.9)],
+    });
+    fs::write(path.join("all.json"), file.to_string()).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow"));
+        command.args(arguments).current_dir(path).env_remove("TURNFLOW_LOG").output().unwrap()
+    };
+    assert!(run(&["import", "mtrag", "all.json", "--output", "in"]).status.success());
+    let output = run(&["eval", "--published", "in/evaluations/all", "--output", "out.json"]);
+    let out = text(&output.stdout);
+    assert!(output.status.success() && out.starts_with("2 answers of 1 model to 2 tasks\n"), "{output:?}");
+    let words: Vec<&str> = out.split_whitespace().collect();
+    assert!(words.windows(4).any(|words| words == ["rouge_l", "2", "1", "0.0500"]), "{out}");
+    assert!(out.contains("not compared, because ours needs a model") && out.contains("   50.00"), "{out}");
+    let figures: Value = serde_json::from_slice(&fs::read(path.join("out.json")).unwrap()).unwrap();
+    near(&figures["models"]["m"]["rouge_l"]["ours"], 0.9);
+    near(&figures["tasks"]["m"]["b"]["by_scripts"]["rouge_l"], 1.0);
+    let both = run(&["eval", "--published", "in/evaluations/all", "--tasks", "in/evaluations/all/tasks.jsonl"]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+    let none = run(&["eval", "--published", "in"]);
+    assert!(none.status.code() == Some(1) && text(&none.stderr).contains("tasks.jsonl"), "{none:?}");
+}
+
 #[test]
 fn a_judge_that_fails_is_said_to_fail() {
     let directory = tempfile::tempdir().unwrap();

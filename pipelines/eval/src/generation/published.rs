@@ -1,11 +1,11 @@
 //! Compares our metrics with the scores that the authors of MTRAG published for 477 answers.
 //!
-//! Their file is `reference_subset_with_human_evaluations.json` in `$TURNFLOW_MTRAG`. Of its scores, ROUGE-L needs no
+//! Their file is `mtrag/reference_subset_with_human_evaluations.json` in `$TURNFLOW_DATA`. Of its scores, ROUGE-L needs no
 //! model. RB_alg is computed from the published BERTScore figures, with each answer's IDK label. The script
 //! `tests/data/generation/published.py` compares the metrics that are not in the file.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
 use serde::Deserialize;
@@ -48,11 +48,13 @@ fn label(answerability: Answerability, agrees: bool) -> Idk {
 
 #[test]
 fn the_published_scores_of_477_answers_are_ours() {
-    let file = "reference_subset_with_human_evaluations.json";
-    let Some(path) = std::env::var_os("TURNFLOW_MTRAG").map(|folder| PathBuf::from(folder).join(file)) else {
-        println!("skipped: TURNFLOW_MTRAG names no folder with {file}");
+    let file = "mtrag/reference_subset_with_human_evaluations.json";
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let path = std::env::var_os("TURNFLOW_DATA").map_or_else(beside, PathBuf::from).join(file);
+    if !path.exists() {
+        println!("skipped: {} is missing; it is in the repository IBM/mt-rag-benchmark", path.display());
         return;
-    };
+    }
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let published: Published = serde_json::from_str(&text).expect(file);
     let tasks: Vec<Task> = published

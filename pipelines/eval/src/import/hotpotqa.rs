@@ -74,7 +74,10 @@ fn prediction(job: &mut Job, place: Place<'_>, row: &Map<String, Value>) -> Resu
     let context = |pair: &Value| Some(json!({"document_id": pair.get(0)?.as_str()?, "score": pair.get(1)?.as_f64()?}));
     let contexts: Option<Vec<Value>> = docs.and_then(|docs| docs.iter().map(context).collect());
     match (text(row, &IDS), contexts) {
-        (Some(id), Some(contexts)) => job.answer(place, &id, &contexts, &text(row, &["answer"]).unwrap_or_default()),
+        (Some(id), Some(contexts)) => {
+            let answer = text(row, &["answer"]).unwrap_or_default();
+            job.answer("answers.jsonl", place, &id, &contexts, &answer).map(drop)
+        }
         _ => job.invalid("a prediction needs `id`, and pairs of id and score in `retrieved_docs`", place),
     }
 }

@@ -148,6 +148,31 @@ impl Job {
         Ok(found)
     }
 
+    /// The object that a JSON file consists of; `None` if it has something else, or is larger than a record may be.
+    pub fn only_object(&mut self, input: &Input) -> Result<Option<Map<String, Value>>, ImportError> {
+        if input.extension != "json" {
+            return Ok(None);
+        }
+        let limits = self.settings.limits;
+        let fault = |source| fault(input, limits, source);
+        let text = input.read(limits, |reader| {
+            let mut text = Vec::new();
+            loop {
+                let bytes = reader.fill_buf().map_err(fault)?;
+                let begin = text.iter().chain(bytes).find(|byte| !byte.is_ascii_whitespace() && **byte < 0x80);
+                let is_object = begin.is_none_or(|byte| *byte == b'{');
+                if bytes.is_empty() || !is_object || text.len() + bytes.len() > limits.record {
+                    return Ok((bytes.is_empty() && is_object).then_some(text));
+                }
+                text.extend_from_slice(bytes);
+                let read = bytes.len();
+                reader.consume(read);
+            }
+        })?;
+        let text = text.and_then(|text| String::from_utf8(text).ok());
+        Ok(text.and_then(|text| serde_json::from_str(&without_nan(text.trim_start_matches('\u{feff}'))).ok()))
+    }
+
     /// Notes a record that cannot be read.
     pub fn invalid(&mut self, reason: impl Into<String>, place: Place<'_>) -> Result<(), ImportError> {
         self.invalid.add(reason, place.to_string());
@@ -229,13 +254,21 @@ impl Job {
         self.outputs.line(&tasks, "task", "", &Value::Object(task).to_string())
     }
 
-    /// Writes an answer in the format of `eval --predictions`.
-    pub fn answer(&mut self, place: Place<'_>, id: &str, contexts: &[Value], text: &str) -> Result<(), ImportError> {
-        if !self.is_new("answers.jsonl", id, place, "another answer has the id") {
-            return Ok(());
+    /// Writes an answer in the format of `eval --predictions`; returns whether it is new.
+    pub fn answer(
+        &mut self,
+        file: &str,
+        place: Place<'_>,
+        id: &str,
+        contexts: &[Value],
+        text: &str,
+    ) -> Result<bool, ImportError> {
+        if !self.is_new(file, id, place, "another answer has the id") {
+            return Ok(false);
         }
         let answer = json!({"task_id": id, "contexts": contexts, "predictions": [{"text": text}]});
-        self.outputs.line("answers.jsonl", "answer", "", &answer.to_string())
+        self.outputs.line(file, "answer", "", &answer.to_string())?;
+        Ok(true)
     }
 
     /// Writes the judgements of a table: BEIR's three columns, or TREC's four.

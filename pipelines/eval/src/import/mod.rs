@@ -9,6 +9,7 @@
 //! Files are read record by record, so memory does not grow with the texts of a corpus, only with its
 //! ids. What a file contains is recognised by the fields of its first record.
 
+mod evaluations;
 mod feedback;
 mod hotpotqa;
 mod input;
@@ -175,6 +176,22 @@ pub fn import(
         Benchmark::Feedback => feedback::import(&inputs, &mut job)?,
     }
     job.finish(benchmark)
+}
+
+/// The elements of a JSON list with their lines. Where the list is broken off, there is an empty element.
+pub(crate) fn list_elements(text: &str) -> Vec<(usize, String)> {
+    let mut bytes = text.as_bytes();
+    let limits = Limits { file: u64::MAX, record: usize::MAX };
+    let Ok(mut records) = input::Records::new(&mut bytes, false, limits) else { return Vec::new() };
+    let (mut found, mut record) = (Vec::new(), Vec::new());
+    let line = |line: u64| usize::try_from(line).unwrap_or(usize::MAX);
+    loop {
+        match records.next(&mut record) {
+            Ok(input::Next::Record(at)) => found.push((line(at), String::from_utf8_lossy(&record).trim().to_owned())),
+            Ok(input::Next::Broken(at)) => found.push((line(at), String::new())),
+            Ok(input::Next::End) | Err(_) => return found,
+        }
+    }
 }
 
 /// A field that is text, or a number written as text.

@@ -8,6 +8,7 @@
 //! | `retrieval_tasks/NAME/NAME_lastturn.jsonl`, `…_rewrite.jsonl`, `…_questions.jsonl` | `queries.lastturn.jsonl`, `queries.rewrite.jsonl`, `queries.questions.jsonl` |
 //! | `retrieval_tasks/NAME/qrels/dev.tsv`, `retrieval_tasks/qrels/NAME.tsv` | `qrels.tsv` |
 //! | `conversations/conversations.json`; else the conversations of the tasks | `turns.jsonl` |
+//! | `evaluations/NAME.json`: tasks, the answers of several models, and their scores | `evaluations/NAME/`; see [`evaluations`](super::evaluations) |
 //!
 //! Collections get the names of the corpora: `clapnq`, `cloud`, `fiqa` and `govt`. The corpora of whole
 //! documents are skipped if those of passages are among the inputs, because the judgements name passages.
@@ -17,7 +18,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::input::Input;
-use super::{ImportError, Job, Place, safe, text};
+use super::{ImportError, Job, Place, evaluations, safe, text};
 use crate::tasks::{LineError, Task, read_task};
 
 const IDS: [&str; 3] = ["_id", "id", "document_id"];
@@ -131,6 +132,10 @@ pub(super) fn import(inputs: &[Input], job: &mut Job) -> Result<(), ImportError>
             job.judgements(input, "qrels.tsv")?;
             continue;
         }
+        if let Some(object) = job.only_object(input)?.filter(|object| object.contains_key("evaluations")) {
+            evaluations::import(input, job, object)?;
+            continue;
+        }
         let Some(first) = job.first(input)? else { continue };
         match kind(input, &first) {
             Some(Kind::Passages) => {
@@ -150,7 +155,15 @@ pub(super) fn import(inputs: &[Input], job: &mut Job) -> Result<(), ImportError>
             "reference+RAG" => "tasks.reference-rag.jsonl",
             _ => "tasks.jsonl",
         };
-        job.objects(input, |job, place, line, row| task(job, place, file, line, &row, &mut spoken))?;
+        job.objects(input, |job, place, line, row| {
+            let Some(task) = task(job, place, file, line, &row)? else { return Ok(()) };
+            spoken.add(Conversation {
+                id: task.conversation_id.clone(),
+                collection: task.collection.as_deref().map(corpus),
+                said: row.get("input").and_then(Value::as_array).into_iter().flatten().filter_map(Said::read).collect(),
+            });
+            Ok(())
+        })?;
     }
     for input in conversations {
         job.objects(input, |job, place, _, row| {
@@ -190,14 +203,14 @@ fn queries(input: &Input, job: &mut Job) -> Result<(), ImportError> {
     })
 }
 
-fn task(
+/// Writes a task; `None` if it is left out.
+pub(super) fn task(
     job: &mut Job,
     place: Place<'_>,
     file: &str,
     line: &str,
     row: &Map<String, Value>,
-    spoken: &mut Conversations,
-) -> Result<(), ImportError> {
+) -> Result<Option<Task>, ImportError> {
     let task: Task = match read_task(line) {
         Ok(task) => task,
         Err(error) => {
@@ -205,34 +218,30 @@ fn task(
                 LineError::Json(_) => "a field of a task has another type".to_owned(),
                 missing @ LineError::Missing(_) => missing.to_string(),
             };
-            return job.invalid(reason, place);
+            return job.invalid(reason, place).map(|()| None);
         }
     };
     if !job.is_new(file, &task.id, place, "another task has the id") {
-        return Ok(());
+        return Ok(None);
     }
     let collection = task.collection.as_deref().map(corpus);
-    spoken.add(Conversation {
-        id: task.conversation_id.clone(),
-        collection: collection.clone(),
-        said: row.get("input").and_then(Value::as_array).into_iter().flatten().filter_map(Said::read).collect(),
-    });
     let said: Vec<Value> = task.input.iter().map(|said| json!({"speaker": said.speaker, "text": said.text})).collect();
     let mut out = Map::new();
     out.insert("task_id".into(), json!(task.id));
     out.insert("conversation_id".into(), json!(task.conversation_id));
     out.insert("turn".into(), json!(task.turn));
     out.extend(collection.map(|name| ("collection".to_owned(), json!(name))));
-    out.extend(task.answerability.map(|kind| ("answerability".to_owned(), json!(kind))));
+    out.extend(task.answerability.as_ref().map(|kind| ("answerability".to_owned(), json!(kind))));
     for (name, kinds) in [("question_type", &task.question_types), ("multi_turn", &task.multi_turn)] {
         out.extend((!kinds.is_empty()).then(|| (name.to_owned(), json!(kinds))));
     }
     out.insert("input".into(), json!(said));
     out.insert("contexts".into(), json!(task.contexts));
-    out.extend(task.target.map(|target| ("target".to_owned(), json!(target))));
+    out.extend(task.target.as_ref().map(|target| ("target".to_owned(), json!(target))));
     let targets = row.get("targets").and_then(Value::as_array).filter(|targets| targets.len() > 1);
     out.extend(targets.map(|targets| ("targets".to_owned(), json!(targets))));
-    job.outputs.line(file, "task", "", &Value::Object(out).to_string())
+    job.outputs.line(file, "task", "", &Value::Object(out).to_string())?;
+    Ok(Some(task))
 }
 
 /// A published conversation. Without an id of its own, it gets the id of the tasks that begin with the

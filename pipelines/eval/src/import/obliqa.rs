@@ -69,7 +69,7 @@ pub(super) fn import(inputs: &[Input], job: &mut Job) -> Result<(), ImportError>
             if contexts.iter().any(|context| !context["text"].is_string()) {
                 return job.invalid("`RetrievedPassages` is a list of texts", place);
             }
-            job.answer(place, &id, &contexts, &answer)
+            job.answer("answers.jsonl", place, &id, &contexts, &answer).map(drop)
         })?;
     }
     Ok(())

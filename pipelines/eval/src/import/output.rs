@@ -15,7 +15,7 @@ use super::ImportError;
 pub struct Written {
     /// Its path in the output folder.
     pub file: String,
-    /// One record: `passage`, `task`, `query`, `judgement`, `turn` or `answer`.
+    /// One record: `passage`, `task`, `query`, `judgement`, `turn`, `answer` or `score`.
     pub record: &'static str,
     /// Number of records.
     pub records: u64,

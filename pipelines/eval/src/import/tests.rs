@@ -189,6 +189,60 @@ fn a_download_of_mtrag() {
     assert_eq!((&turns[5]["conversation_id"], &turns[5]["collection"]), (&json!("b_7"), &json!("govt")));
 }
 
+/// One object, on one line or on several; people's judgements are texts.
+#[test]
+fn published_evaluations_become_answers_and_scores() {
+    let metric = |name: &str, author: &str| json!({"name": name, "author": author});
+    let evaluation = |task: &str, model: &str, said: &str, annotations: Value| json!({"task_id": task, "model_id": model, "model_response": said, "annotations": annotations});
+    let task = json!({
+        "task_id": "c<::>1", "input": [{"speaker": "user", "text": "When?"}], "Answerability": ["ANSWERABLE"],
+        "contexts": [{"document_id": "p"}, {"document_id": "gone"}], "targets": [{"speaker": "agent", "text": "Nine."}],
+        "Turn": "1", "Collection": "mt-rag-govt-elser-512-100-20240611",
+    });
+    let people =
+        |values: [&str; 2]| json!({"4711": {"value": values[0]}, "4712": {"value": values[1], "duration": 3.0}});
+    let file = json!({
+        "name": "Reference", "models": [], "metrics": [metric("rb_agg", "algorithm"), metric("naturalness", "human")],
+        "documents": [{"document_id": "p", "text": "It leaves at nine."}],
+        "tasks": [task],
+        "evaluations": [
+            evaluation("c<::>1", "gpt/4o", "At nine.", json!({
+                "rb_agg": {"composite": {"value": 0.5}}, "naturalness": people(["4", "3"]), "rl_f": {"system": {"value": null}},
+            })),
+            evaluation("c<::>1", "reference", "Nine.", json!({})),
+            evaluation("c<::>1", "reference", "Twice.", json!({})),
+            evaluation("c<::>9", "reference", "Of no task.", json!({})),
+        ],
+    });
+    for text in [file.to_string(), format!("\u{feff}{file:#}")] {
+        let folder = folder(&[("evaluations/reference.json", text.into_bytes())]);
+        let report = imported(&folder, Benchmark::Mtrag, Settings::default()).unwrap();
+        let want = [
+            ("evaluations/reference/answers/gpt-4o.jsonl", 1),
+            ("evaluations/reference/answers/reference.jsonl", 1),
+            ("evaluations/reference/published.jsonl", 2),
+            ("evaluations/reference/tasks.jsonl", 1),
+        ];
+        assert_eq!(counts(&report), want.into());
+        assert_eq!(reasons(&report.skipped).len(), 3, "{report}");
+        let of = |name: &str| objects(&out(&folder, &format!("evaluations/reference/{name}.jsonl")));
+        let answer = json!({
+            "task_id": "c<::>1", "contexts": [{"document_id": "p", "text": "It leaves at nine."}],
+            "predictions": [{"text": "At nine."}],
+        });
+        assert_eq!(of("answers/gpt-4o"), [answer]);
+        let first = json!({
+            "task_id": "c<::>1", "model": "gpt-4o", "scores": {"rb_agg": 0.5}, "people": {"naturalness": [4.0, 3.0]},
+        });
+        assert_eq!(of("published")[0], first);
+        assert_eq!((&of("tasks")[0]["collection"], &of("tasks")[0]["target"]), (&json!("govt"), &json!("Nine.")));
+    }
+    let bad = json!({"evaluations": [{"task_id": "c<::>1"}], "tasks": [3]}).to_string();
+    let folder = folder(&[("evaluations/bad.json", bad.into_bytes())]);
+    let error = imported(&folder, Benchmark::Mtrag, Settings::default()).unwrap_err().to_string();
+    assert!(error.contains("a task is not an object") && error.contains("an evaluation needs"), "{error}");
+}
+
 #[test]
 fn a_download_of_obliqa() {
     let passage = |document: u32, id: &str, text: &str| json!({"ID": "u", "DocumentID": document, "PassageID": id, "Passage": text});

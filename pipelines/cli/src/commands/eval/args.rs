@@ -30,8 +30,8 @@ use crate::commands::{Cli, EngineArgs};
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct EvalArgs {
-    /// The pipeline file, or a matrix; not with --answers.
-    #[arg(required_unless_present = "answers", conflicts_with = "answers")]
+    /// The pipeline file, or a matrix; not with --answers or --published.
+    #[arg(required_unless_present_any = ["answers", "published"], conflicts_with_all = ["answers", "published"])]
     pub(super) file: Option<PathBuf>,
     /// Set one value in the file, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is
     /// RON; paths are relative to the working directory. May be repeated.
@@ -41,6 +41,13 @@ pub struct EvalArgs {
     /// --predictions.
     #[arg(long, value_name = "ANSWERS.jsonl")]
     pub(super) answers: Option<PathBuf>,
+    /// Score published answers of several models: a folder in `evaluations` that `turnflow import mtrag` writes. Our
+    /// scores are shown beside the published ones and the judgements of people.
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "answers", "set", "tasks", "qrels", "hits", "only_hits", "sample", "max_references", "against", "report", "run",
+        "predictions", "subtasks", "data", "results", "rows", "again", "local",
+    ])]
+    pub(super) published: Option<PathBuf>,
     /// MTRAG tasks or BEIR queries, as JSON Lines. A matrix names its own.
     #[arg(long)]
     pub(super) tasks: Option<PathBuf>,

@@ -98,12 +98,11 @@ impl<'a> Ready<'a> {
             let what = "no node of this pipeline outputs Answers to a sink, so `--metrics` has nothing to score";
             return Err(Fault::Told(anyhow!(what)));
         }
-        let scores_answers = gives_answers && (metrics.is_some() || can_be_scored(tasks));
+        // Without judgements of hits, the answers are all there is: how many say that they do not know, at least.
+        let scores_answers = gives_answers && (metrics.is_some() || subject.qrels.is_none() || can_be_scored(tasks));
         if subject.qrels.is_none() && !scores_answers {
-            let what = "answers need a pipeline that outputs them and tasks with a `target` or an `answerability`";
-            return Err(Fault::Told(anyhow!(
-                "there is nothing to score: hits need judgements (`--qrels`), and {what}"
-            )));
+            let what = "there is nothing to score: hits need judgements (`--qrels`), and this pipeline has no answers";
+            return Err(Fault::Told(anyhow!(what)));
         }
         let scorer = scores_answers.then(|| metrics.unwrap_or_default().load()).transpose()?;
         let named = plan.as_ref().map_or_else(|| tasks.to_vec(), |plan| by_corpus(tasks, plan));

@@ -7,6 +7,7 @@ mod generation;
 mod inputs;
 pub(super) mod matrix;
 mod predictions;
+mod published;
 mod report;
 mod subtasks;
 mod table;
@@ -32,6 +33,9 @@ use turnflow_eval::metrics::{self, Level, Qrels, Run};
 use turnflow_eval::trec::{read_run, write_run};
 
 pub(super) fn run(args: &EvalArgs) -> Outcome {
+    if let Some(folder) = &args.published {
+        return published::run(args, folder);
+    }
     if let Some(file) = args.file.as_deref() {
         if turnflow_eval::matrix::is_matrix(file) {
             return matrix::run(args, file, args.check_for_matrix());
