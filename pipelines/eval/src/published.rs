@@ -316,8 +316,9 @@ fn correlations(answers: &[Answer<'_>]) -> Vec<Correlation> {
                     .iter()
                     .filter(counts)
                     .filter_map(|answer| {
-                        let (own, published) = answer.pair(theirs, metric)?;
-                        Some((answer.judged(property)?, if ours { own } else { published }))
+                        let published = || answer.scores.scores.get(theirs);
+                        let score = if ours { answer.ours.get(metric) } else { published() };
+                        Some((answer.judged(property)?, *score?))
                     })
                     .collect();
                 let correlation = |weights: &[f64]| spearman(&pairs, weights);
