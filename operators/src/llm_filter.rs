@@ -173,8 +173,8 @@ impl Operator for LlmFilter {
             let hits = &list.hits[..list.hits.len().min(self.config.passages)];
             let kept = match self.config.scale {
                 _ if hits.is_empty() => Vec::new(),
-                Scale::Likert => self.rated(&call, &list.query.text, hits).await,
-                Scale::Ids => self.named(&call, &list.query.text, hits).await?,
+                Scale::Likert => self.rated(&call, list.query.question(), hits).await,
+                Scale::Ids => self.named(&call, list.query.question(), hits).await?,
             };
             Ok(Value::Hits(Arc::new(Hits { query: list.query.clone(), hits: kept })))
         }

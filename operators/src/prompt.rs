@@ -155,7 +155,7 @@ impl Operator for MakePrompt {
         async move {
             let hits = call.hits(0)?;
             let kept = hits.hits[..hits.hits.len().min(self.0.passages)].to_vec();
-            let prompt = self.0.prompt(&call.turn, &hits.query.text, &kept)?;
+            let prompt = self.0.prompt(&call.turn, hits.query.question(), &kept)?;
             Ok(Value::Prompt(Arc::new(PromptFor { query: hits.query.clone(), hits: kept, prompt })))
         }
         .boxed()

@@ -239,6 +239,9 @@ impl Turn {
 pub struct Query {
     /// The text to search for.
     pub text: Arc<str>,
+    /// The question as a person would say it, if `text` has other words, such as those that only help the search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Arc<str>>,
     /// Its sub-questions, if it was decomposed. Retrievers then search for each of them instead of
     /// `text`.
     pub parts: Vec<Arc<str>>,
@@ -251,7 +254,19 @@ pub struct Query {
 impl Query {
     /// A query that is not decomposed.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), parts: Vec::new(), standalone: None }
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// A query for the search, and the question as a person would say it.
+    pub fn asked(search: impl Into<Arc<str>>, question: impl Into<Arc<str>>) -> Self {
+        let (text, question) = (search.into(), question.into());
+        let asked = (text != question).then_some(question);
+        Self { text, asked, ..Self::default() }
+    }
+
+    /// What a model is asked and a user is shown.
+    pub fn question(&self) -> &Arc<str> {
+        self.asked.as_ref().unwrap_or(&self.text)
     }
 
     /// The texts to search for: the parts, or the text if there are none.

@@ -89,7 +89,7 @@ impl Agent {
         let parts: Vec<String> = query.parts.iter().map(|part| format!("- {}", self.template.quoted(part))).collect();
         let plan = if parts.is_empty() { String::new() } else { format!("Plan:\n{}", parts.join("\n")) };
         self.template.fill(&[
-            ("question", self.template.question(&query.text)),
+            ("question", self.template.question(query.question())),
             ("plan", plan.as_str().into()),
             ("history", history.as_str().into()),
             ("steps", self.settings.steps.to_string().as_str().into()),
@@ -203,7 +203,7 @@ impl Agent {
             return Some("no passage was found yet; search first".to_owned());
         }
         let passages: Vec<&str> = transcript.found.iter().map(|hit| &*hit.chunk.text).collect();
-        let problems = problems(&query.text, answer, &passages);
+        let problems = problems(query.question(), answer, &passages);
         (!problems.is_empty()).then(|| {
             format!(
                 "the answer failed a check: {}; search further, or finish with another answer",
@@ -226,7 +226,7 @@ impl Agent {
             End::Bound(bound) if hits.is_empty() => (self.builder.idk.clone(), bound),
             End::Bound(bound) => {
                 call.warnings.add(format!("{bound}; the answer is from the passages found"));
-                let prompt = self.builder.prompt(&call.turn, &query.text, &hits)?;
+                let prompt = self.builder.prompt(&call.turn, query.question(), &hits)?;
                 let sampling = self.generator.sampling().clone();
                 (last_answer(&self.generator.generate(prompt, sampling).await?.text, &self.builder.idk), bound)
             }

@@ -41,8 +41,8 @@ pub(super) fn parts(question: &str, most: usize) -> Vec<String> {
         let before: Vec<Said<'_>> = parts.iter().map(|part| Said { user: true, text: part }).collect();
         let rules = Rules { few: 0, many: 0, ..Rules::default() };
         let sentence = match rewrite(&before, &sentence, &rules) {
-            Rewritten::Resolved(text) => text,
-            Rewritten::Standalone | Rewritten::Expanded(_) => sentence,
+            Rewritten::Dependent { search, resolved: true, .. } => search,
+            Rewritten::Standalone | Rewritten::Dependent { .. } => sentence,
         };
         parts.extend(simple(&sentence));
     }

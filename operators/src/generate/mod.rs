@@ -186,7 +186,7 @@ impl Operator for Generate {
                 _ => {
                     let hits = call.hits(0)?;
                     let kept = hits.hits[..hits.hits.len().min(self.config.passages)].to_vec();
-                    let prompt = self.builder.prompt(&call.turn, &hits.query.text, &kept)?;
+                    let prompt = self.builder.prompt(&call.turn, hits.query.question(), &kept)?;
                     (hits.query.clone(), kept, prompt)
                 }
             };

@@ -268,7 +268,7 @@ impl Operator for IdkNormalize {
             }
             if let (Verdict::Undecided, Some((judge, template))) = (verdict, &self.judge) {
                 let said = template.quoted(answer.text.trim());
-                let places = [("question", template.question(&answer.query.text)), ("answer", (&*said).into())];
+                let places = [("question", template.question(answer.query.question())), ("answer", (&*said).into())];
                 let sampling = self.config.sampling.over(judge.sampling());
                 let said = judge.generate(template.fill(&places), sampling).await;
                 match said.map(|generation| label(&generation.text)) {

@@ -173,14 +173,15 @@ impl Operator for Rewrite {
             if turn.history.is_empty() {
                 return Ok(Value::Query(Query::new(turn.text.clone())));
             }
-            let mut fallback = turn.text.to_string();
+            let mut fallback = Query::new(turn.text.clone());
             if self.config.rules {
-                // A question that the rules resolved is complete; words are added only to others.
-                let rules = Rules { expand_resolved: false, ..Rules::default() };
-                match rewrite(&said(newest(turn, self.config.turns)), &turn.text, &rules) {
-                    Rewritten::Standalone => return Ok(Value::Query(Query::new(turn.text.clone()))),
-                    Rewritten::Resolved(text) => return Ok(Value::Query(Query::new(text))),
-                    Rewritten::Expanded(text) => fallback = text,
+                match rewrite(&said(newest(turn, self.config.turns)), &turn.text, &Rules::default()) {
+                    Rewritten::Standalone => return Ok(Value::Query(fallback)),
+                    // A question that the rules surely resolved is complete.
+                    Rewritten::Dependent { sentence: Some(sentence), .. } => {
+                        return Ok(Value::Query(Query::new(sentence)));
+                    }
+                    Rewritten::Dependent { search, .. } => fallback = Query::asked(search, turn.text.clone()),
                 }
             }
             let sampling = self.config.sampling.over(self.generator.sampling());
@@ -194,20 +195,20 @@ impl Operator for Rewrite {
                 {
                     call.warnings
                         .add(format!("the rewrite was cut at {most} tokens; the question is searched {instead}"));
-                    Query::new(fallback)
+                    fallback
                 }
                 Ok(generation) => {
                     match reply::read(&generation.text, self.config.form, &turn.text, self.config.words) {
                         Ok(Reply { text, standalone }) => Query { standalone, ..Query::new(text) },
                         Err(problem) => {
                             call.warnings.add(format!("{problem}; the question is searched {instead}"));
-                            Query::new(fallback)
+                            fallback
                         }
                     }
                 }
                 Err(error) => {
                     call.warnings.add(format!("no rewrite ({error}); the question is searched {instead}"));
-                    Query::new(fallback)
+                    fallback
                 }
             };
             Ok(Value::Query(query))

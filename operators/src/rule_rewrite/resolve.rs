@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::entities::{Entity, Kind, entities};
 use super::memory::{Memory, Said, Weights};
+use super::sentence::sentence;
 use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, listed, lower, words};
 
 /// Which rules apply, and their limits.
@@ -29,13 +30,19 @@ pub struct Rules {
 pub enum Rewritten {
     /// The question stands on its own and is unchanged.
     Standalone,
-    /// Every reference was replaced.
-    Resolved(String),
-    /// Words were added, because some references were not resolved.
-    Expanded(String),
+    /// It depends on the conversation.
+    Dependent {
+        /// What is searched: with references replaced where they can be, and with salient words.
+        search: String,
+        /// Whether every reference was replaced there.
+        resolved: bool,
+        /// The question as a person would say it, if every reference has a certain referent.
+        sentence: Option<String>,
+    },
 }
 
-const REFERENCES: &str = "it its they them their theirs he him his she her hers this that these those one ones there such itself \
+/// Words that may refer to something said before.
+pub(super) const REFERENCES: &str = "it its they them their theirs he him his she her hers this that these those one ones there such itself \
     themselves";
 /// A question that starts with one of these continues the conversation.
 const GOES_ON: &str = "and or but so also then why any anything other another no yes sorry";
@@ -93,8 +100,9 @@ pub fn rewrite(history: &[Said<'_>], question: &str, rules: &Rules) -> Rewritten
     let present = saying_keys(&words(&text));
     let added = memory.salient(&saying, most).into_iter().map(|term| term.text.as_str());
     let added: Vec<&str> = added.filter(|word| present.binary_search(&key(word)).is_err()).collect();
-    let text = if added.is_empty() { text } else { format!("{} {}", text.trim_end(), added.join(" ")) };
-    if resolved { Rewritten::Resolved(text) } else { Rewritten::Expanded(text) }
+    let search = if added.is_empty() { text } else { format!("{} {}", text.trim_end(), added.join(" ")) };
+    let sentence = if rules.resolve { sentence(history, question) } else { None };
+    Rewritten::Dependent { search, resolved, sentence }
 }
 
 fn saying_keys(words: &[Word<'_>]) -> Vec<String> {
@@ -106,7 +114,7 @@ fn saying_keys(words: &[Word<'_>]) -> Vec<String> {
 }
 
 /// The X of "What about X?", "how about X", "and X?".
-fn about<'q>(question: &'q str, asked: &[Word<'q>]) -> Option<&'q str> {
+pub(super) fn about<'q>(question: &'q str, asked: &[Word<'q>]) -> Option<&'q str> {
     let heads: &[&[&str]] = &[&["what", "about"], &["how", "about"], &["and"], &["or"]];
     let mut from = 0;
     while asked.get(from).is_some_and(|word| matches!(lower(word.text).as_str(), "then" | "so" | "ok" | "okay" | "yes"))
@@ -240,7 +248,7 @@ impl<'a> Resolver<'a> {
                 let owner = if self.within(at, word == "their") { None } else { self.antecedent(&word) };
                 (1, owner.map(|one| format!("{}'s", one.text)))
             }
-            "it" if of_nothing(asked, at) => (0, None),
+            "it" if is_of_nothing(asked, at) => (0, None),
             "there"
                 if next.is_some() || at > 0 && matches!(lower(asked[at - 1].text).as_str(), "is" | "are" | "was") =>
             {
@@ -280,9 +288,14 @@ impl<'a> Resolver<'a> {
 }
 
 /// Whether "it" refers to nothing: "is it possible to …".
-fn of_nothing(asked: &[Word<'_>], at: usize) -> bool {
+pub(super) fn is_of_nothing(asked: &[Word<'_>], at: usize) -> bool {
     let next = asked[at + 1..].iter().take(3).map(|word| lower(word.text));
     next.into_iter().any(|word| listed(OF_NOTHING, word.as_str()))
+}
+
+/// Whether the question itself names something of this number before `at`.
+pub(super) fn names_within(asked: &[Word<'_>], at: usize, plural: bool) -> bool {
+    first_named(asked)[usize::from(plural)] < at
 }
 
 /// Word positions where a question first names something, and first something plural; its length if it does not.
