@@ -66,7 +66,7 @@ pub struct PromptConfig {
     /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`. Default: none.
     #[serde(default)]
     pub metadata: Vec<String>,
-    /// The question in the prompt: `Searched` (default), the query as searched, which a rewriter may have changed, or
+    /// The question in the prompt: `Searched` (default), the question as a rewriter says it, or
     /// `Asked`, the user's own words.
     #[serde(default)]
     pub question: Question,

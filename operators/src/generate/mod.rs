@@ -78,8 +78,8 @@ pub struct GenerateConfig {
     /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`. Default: none.
     #[serde(default)]
     pub metadata: Vec<String>,
-    /// The question in the prompt, if the input is hits: `Searched` (default), the query as searched, which a rewriter
-    /// may have changed, or `Asked`, the user's own words.
+    /// The question in the prompt, if the input is hits: `Searched` (default), the question as a rewriter says
+    /// it, or `Asked`, the user's own words.
     #[serde(default)]
     pub question: Question,
     /// Number of newest history utterances to include in the prompt. Default 0.

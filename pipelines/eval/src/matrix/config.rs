@@ -93,6 +93,9 @@ pub struct RowConfig {
     /// not run with `--local`.
     #[serde(default)]
     pub local: Option<FilePath>,
+    /// The name of the row in the table with `--local`, if `name` names a model that does not run then. Default: `name`.
+    #[serde(default)]
+    pub local_name: Option<String>,
     // Values by path, as in `--set`; inserted into the pipeline unchanged.
     #[serde(default, rename = "set")]
     _set: IgnoredAny,
@@ -169,6 +172,9 @@ impl ModelsFile for RowConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if self.name.trim().is_empty() {
             check.error("wrong-value", "name", "`name` is empty");
+        }
+        if self.local_name.is_some() && self.local.is_none() {
+            check.error("wrong-value", "local_name", "`local_name` needs a `local` file");
         }
         if self.file.is_none() && self.local.is_none() {
             for (field, is_given) in [("hits", self.hits.is_some()), ("only_hits", self.only_hits)] {

@@ -25,20 +25,31 @@ impl Table {
             column(&text(&heading.title), "--:");
             if self.has_paper(at) {
                 column("paper", "--:");
-                column("difference", "--:");
+                if !self.is_local {
+                    column("difference", "--:");
+                }
             }
         }
         column("file", "---");
+        column("models", "---");
         column("note", "---");
         let _ = writeln!(out, "{head}\n{rule}");
         for row in &self.rows {
             let cells: String = row.cells.iter().enumerate().map(|(at, cell)| self.cells(at, cell)).collect();
             let note = [row.remark_beside_note().unwrap_or_default(), row.note.clone()];
             let note: Vec<String> = note.iter().filter(|note| !note.is_empty()).map(|note| text(note)).collect();
-            let _ = writeln!(out, "| {} |{cells} {} | {} |", text(&row.name), origin(row), note.join(". "));
+            let models: Vec<String> =
+                row.models.iter().map(|(name, model)| text(&format!("{name}: {model}"))).collect();
+            let models = if models.is_empty() { "–".to_owned() } else { models.join(", ") };
+            let (title, note) = (text(&row.title), note.join(". "));
+            let _ = writeln!(out, "| {title} |{cells} {} | {models} | {note} |", origin(row));
         }
         let is_percent = self.columns.iter().any(|column| column.unit == Unit::Percent);
-        let unit = if is_percent { "Figures are in per cent; lengths are counts." } else { "Figures are counts." };
+        let unit = if is_percent {
+            "Figures are in per cent; lengths are counts. In brackets are 95 % intervals."
+        } else {
+            "Figures are counts. In brackets are 95 % intervals."
+        };
         let _ = writeln!(out, "\n{unit}");
         if self.is_compared() {
             self.differences(&mut out);
@@ -48,11 +59,17 @@ impl Table {
 
     fn cells(&self, at: usize, cell: &Cell) -> String {
         let shown = |value: Option<f64>| value.map_or("–".to_owned(), figure);
+        let interval = cell.interval.filter(|_| cell.value.is_some());
+        let interval = interval.map(|of| format!(" ({} to {})", figure(of.low), figure(of.high))).unwrap_or_default();
+        let own = format!(" {}{interval} |", shown(cell.value));
         if !self.has_paper(at) {
-            return format!(" {} |", shown(cell.value));
+            return own;
         }
-        let difference = cell.value.zip(cell.paper).map_or(String::new(), |(ours, paper)| signed(ours - paper));
-        format!(" {} | {} | {difference} |", shown(cell.value), shown(cell.paper))
+        let difference = match self.is_local {
+            true => String::new(),
+            false => format!(" {} |", self.apart(cell).map_or(String::new(), signed)),
+        };
+        format!("{own} {} |{difference}", shown(cell.paper))
     }
 
     /// The differences to the baseline.
@@ -69,7 +86,7 @@ impl Table {
                 format!(" {mean} ({low} to {high}) | {:.4} |", compared.adjusted)
             };
             let cells: String = row.cells.iter().map(cell).collect();
-            let _ = writeln!(out, "| {} |{cells}", text(&row.name));
+            let _ = writeln!(out, "| {} |{cells}", text(&row.title));
         }
         let _ = writeln!(out, "\n{COMPARED}");
     }

@@ -56,8 +56,9 @@ impl Table {
         }
         out.push_str("<th>seconds</th><th class=\"text\">note</th></tr></thead><tbody>");
         for row in &self.rows {
-            let is_baseline = self.baseline.as_deref() == Some(&row.name);
-            let _ = write!(out, "<tr{}><td>{}</td>", if is_baseline { " class=\"base\"" } else { "" }, Text(&row.name));
+            let is_baseline = self.baseline.as_deref() == Some(&row.title);
+            let _ =
+                write!(out, "<tr{}><td>{}</td>", if is_baseline { " class=\"base\"" } else { "" }, Text(&row.title));
             for (at, cell) in row.cells.iter().enumerate() {
                 out.push_str(&self.cell(at, cell));
             }
@@ -97,8 +98,8 @@ impl Table {
         out.push_str("</td>");
         if self.has_paper(at) {
             let paper = cell.paper.map_or(String::new(), figure);
-            let apart = cell.value.zip(cell.paper).map(|(ours, paper)| signed(ours - paper));
-            let apart = apart.map_or(String::new(), |apart| format!("<small>ours {apart}</small>"));
+            let apart =
+                self.apart(cell).map(signed).map_or(String::new(), |apart| format!("<small>ours {apart}</small>"));
             let _ = write!(out, "<td>{paper}{apart}</td>");
         }
         out
@@ -136,7 +137,7 @@ impl Table {
                 base = height - 8.0,
             );
         }
-        let is_baseline = |row: &TableRow| self.baseline.as_deref() == Some(&row.name);
+        let is_baseline = |row: &TableRow| self.baseline.as_deref() == Some(&row.title);
         let baseline = rows.iter().find(|(row, _)| is_baseline(row)).and_then(|(_, cell)| cell.value);
         if let Some(value) = baseline {
             let (x, y) = (x(value), height - 22.0);
@@ -144,8 +145,8 @@ impl Table {
         }
         for (place, (row, cell)) in rows.into_iter().enumerate() {
             let y = STEP * (place as f64 + 0.5);
-            let mut name: String = row.name.chars().take(SHOWN).collect();
-            if name.len() < row.name.len() {
+            let mut name: String = row.title.chars().take(SHOWN).collect();
+            if name.len() < row.title.len() {
                 name.push('…');
             }
             let _ = write!(
@@ -166,7 +167,7 @@ impl Table {
                     out,
                     "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}: {}</title></circle>",
                     x(value),
-                    Text(&row.name),
+                    Text(&row.title),
                     figure(value)
                 );
             }
@@ -180,11 +181,12 @@ impl Table {
         for row in self.rows.iter().filter(|row| row.file.is_some()) {
             let file = row.file.as_deref().unwrap_or_default();
             let _ =
-                write!(out, "<details><summary><b>{}</b> <code>{}</code></summary><dl>", Text(&row.name), Text(file));
+                write!(out, "<details><summary><b>{}</b> <code>{}</code></summary><dl>", Text(&row.title), Text(file));
             let mut line = |name: &str, value: &str| {
                 let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", Text(name), Text(value));
             };
             row.set.iter().for_each(|set| line("set", set));
+            row.models.iter().for_each(|(name, model)| line(&format!("model {name}"), model));
             if let Outcome::Done { tasks, failed, provenance, .. } = &row.outcome {
                 line("tasks", &format!("{tasks}, {failed} failed"));
                 line("turnflow", &provenance.version);

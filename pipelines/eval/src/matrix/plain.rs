@@ -45,7 +45,7 @@ impl Table {
             Outcome::Done { seconds, .. } => format!("{seconds:.1}"),
             _ => String::new(),
         };
-        let mut lines = vec![(row.name.clone(), texts(|cell| cell.value.map(figure)), seconds)];
+        let mut lines = vec![(row.title.clone(), texts(|cell| cell.value.map(figure)), seconds)];
         let baseline = self.baseline.as_deref().unwrap_or_default();
         let below: [(String, Of); 3] = [
             (format!("  to {baseline}"), |cell| {

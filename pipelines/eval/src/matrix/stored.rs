@@ -25,6 +25,9 @@ pub struct RowResult {
     pub name: String,
     /// The pipeline file, as the matrix names it.
     pub file: String,
+    /// The models that the pipeline uses: what each is, by its name in the pipeline.
+    #[serde(default)]
+    pub models: BTreeMap<String, String>,
     /// What it depends on.
     pub provenance: Provenance,
     /// Seconds from the first task to the last answer, without indexing.

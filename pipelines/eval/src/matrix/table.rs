@@ -16,8 +16,11 @@ pub struct Table {
     pub note: Option<String>,
     /// Its columns.
     pub columns: Vec<Column>,
-    /// The name of the row that the others are compared with.
+    /// The title of the row that the others are compared with.
     pub baseline: Option<String>,
+    /// Whether `--local` chose other models than the paper's. Its figures are then not subtracted from ours: other models
+    /// answer, and metrics may be on another scale.
+    pub is_local: bool,
     /// Its rows.
     pub rows: Vec<TableRow>,
 }
@@ -27,8 +30,12 @@ pub struct Table {
 pub struct TableRow {
     /// Its name.
     pub name: String,
+    /// What it is called in the table: its name, or with `--local` that of what ran instead.
+    pub title: String,
     /// The pipeline file, as the matrix names it.
     pub file: Option<String>,
+    /// The models that ran: what each is, by its name in the pipeline.
+    pub models: BTreeMap<String, String>,
     /// The values that it sets, as `path = value`.
     pub set: Vec<String>,
     /// What differs from the paper.
@@ -107,11 +114,13 @@ impl Table {
             title: config.title.clone(),
             note: config.note.clone().into_iter().chain(config.local_note.clone().filter(|_| is_local)).reduce(joined),
             columns: matrix.columns.clone(),
-            baseline: config.baseline.clone(),
-            rows: matrix.rows.iter().zip(rows).map(|(row, found)| table_row(matrix, row, found)).collect(),
+            baseline: None,
+            is_local,
+            rows: matrix.rows.iter().zip(rows).map(|(row, found)| table_row(matrix, is_local, row, found)).collect(),
         };
         let result = |at: usize| rows.get(at).and_then(|(_, result)| result.as_ref()?.as_ref().ok());
-        let baseline = table.rows.iter().position(|row| Some(&row.name) == table.baseline.as_ref());
+        let baseline = table.rows.iter().position(|row| Some(&row.name) == config.baseline.as_ref());
+        table.baseline = baseline.map(|at| table.rows[at].title.clone());
         if let Some(baseline) = baseline.and_then(|at| Some((at, result(at)?))) {
             for (at, column) in matrix.columns.iter().enumerate() {
                 table.compare(at, column, baseline, result);
@@ -146,6 +155,12 @@ impl Table {
         }
     }
 
+    /// Our figure minus that of the paper, if the paper's models ran.
+    pub(super) fn apart(&self, cell: &Cell) -> Option<f64> {
+        let (ours, paper) = cell.value.zip(cell.paper)?;
+        (!self.is_local).then_some(ours - paper)
+    }
+
     /// Whether any row has a figure of a paper in this column.
     pub(super) fn has_paper(&self, at: usize) -> bool {
         self.rows.iter().any(|row| row.cells[at].paper.is_some())
@@ -161,7 +176,7 @@ fn joined(first: String, second: String) -> String {
     format!("{first} {second}")
 }
 
-fn table_row(matrix: &Matrix, row: &Row, (file, result): &Finished) -> TableRow {
+fn table_row(matrix: &Matrix, is_local: bool, row: &Row, (file, result): &Finished) -> TableRow {
     let outcome = match result {
         _ if file.is_none() && row.config.file.is_some() => Outcome::NoLocalFile,
         _ if file.is_none() => Outcome::NoFile,
@@ -187,9 +202,14 @@ fn table_row(matrix: &Matrix, row: &Row, (file, result): &Finished) -> TableRow 
         let text = &matrix.sources.get(span.source).text;
         text.get(span.start..span.end).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
     };
+    // What follows the name are its variants.
+    let variants = row.name.strip_prefix(&row.base).unwrap_or_default();
+    let local_name = row.config.local_name.as_ref().filter(|_| is_local);
     TableRow {
         name: row.name.clone(),
+        title: local_name.map_or_else(|| row.name.clone(), |name| format!("{name}{variants}")),
         file: file.clone(),
+        models: result.map(|result| result.models.clone()).unwrap_or_default(),
         set: row.set.iter().map(|entry| format!("{} = {}", entry.key.text, written(entry.value.span))).collect(),
         note: row.config.note.clone(),
         outcome,

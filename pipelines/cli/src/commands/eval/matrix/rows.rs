@@ -1,13 +1,13 @@
 //! The rows of a matrix: what each needs, whether its result is kept, and its run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::PortType;
-use turnflow_engine::spec::Diagnostic;
+use turnflow_engine::spec::{Diagnostic, Kind, Tree};
 use turnflow_engine::wording::count;
 
 use super::data::{Data, RowData};
@@ -40,6 +40,7 @@ pub(super) struct ReadyRow {
     /// The state directory, which rows with the same corpora share.
     state: PathBuf,
     file: String,
+    models: BTreeMap<String, String>,
 }
 
 /// Prepares rows; remembers what it has told and hashed.
@@ -107,8 +108,26 @@ impl<'a> Preparing<'a> {
             let hash = Provenance::of_metrics(&metrics.path, &mut self.hashes);
             provenance.metrics = Some(hash.map_err(|error| format!("the file of metrics: {error}"))?);
         }
-        Ok(ReadyRow { plan, nodes, data, provenance, state, file: String::new() })
+        let models = model_names(&plan, &tree);
+        Ok(ReadyRow { plan, nodes, data, provenance, state, file: String::new(), models })
     }
+}
+
+/// What the models of a plan are: the name at their server, or the directory of their file.
+fn model_names(plan: &Plan, tree: &Tree) -> BTreeMap<String, String> {
+    let named = |name: &String| {
+        let model = tree.get("models")?.get(name)?;
+        let text = |field: &str| match &model.get(field)?.kind {
+            Kind::Scalar(value) => value.clone().into_rust::<String>().ok(),
+            _ => None,
+        };
+        let directory =
+            || Path::new(&text("path")?).parent()?.file_name().map(|name| name.to_string_lossy().into_owned());
+        Some((name.clone(), text("model").or_else(directory)?))
+    };
+    let operators = plan.nodes.iter().flat_map(|node| node.operators());
+    let used: BTreeSet<&str> = operators.flat_map(|operator| operator.models()).map(|used| used.name).collect();
+    plan.models.keys().filter(|name| used.contains(name.as_str())).filter_map(named).collect()
 }
 
 /// The state directory of a plan. Rows whose corpora have the same definitions share one, with its indexes and its
@@ -127,7 +146,7 @@ fn state(given: Option<&Path>, results: &Path, plan: &Plan) -> Result<PathBuf, S
 
 /// Evaluates a row.
 pub(super) fn run_row(matrix: &Matrix, row: &Row, ready: ReadyRow, args: &EvalArgs) -> Result<RowResult, String> {
-    let ReadyRow { plan, nodes, data, provenance, state, file } = ready;
+    let ReadyRow { plan, nodes, data, provenance, state, file, models } = ready;
     let RowData { tasks, qrels, .. } = &*data;
     let engine = EngineArgs { state: Some(state), workers: args.engine.workers };
     let evaluate = || -> Result<RowResult, Fault> {
@@ -144,6 +163,7 @@ pub(super) fn run_row(matrix: &Matrix, row: &Row, ready: ReadyRow, args: &EvalAr
         let mut result = RowResult {
             name: row.name.clone(),
             file,
+            models,
             provenance,
             seconds,
             failed,
