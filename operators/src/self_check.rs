@@ -5,7 +5,9 @@
 //! ```
 //!
 //! PolyU's verifier (section 2.3.3) checks four things: relevance to the question, word overlap with the evidence, that
-//! numbers occur in the evidence, and that a span of the answer occurs in a passage. An answer that fails is replaced
+//! numbers occur in the evidence, and that a span of the answer occurs in a passage. If the model named its evidence
+//! (`Generate` and `Agent` with `words` read it), the span is that of the evidence: it must stand in a passage word for
+//! word, or be the number of one, in which the answer's span is then looked for. An answer that fails is replaced
 //! by a humble sentence with the status `idk`; with `on_failure: Flag` it is kept. The findings are written to
 //! `checks.self_check` in both cases. An answer that already has the status `idk` passes unchanged.
 //!
@@ -29,6 +31,7 @@ use turnflow_engine::record::{Answer, PortType, Status, Value};
 use turnflow_engine::spec::from_tree;
 
 use crate::citations;
+use crate::generate::EVIDENCE;
 use crate::models::embedder;
 use crate::shared_run::Runs;
 use crate::words::{is_function, key, lower, words};
@@ -71,7 +74,8 @@ pub struct SelfCheckConfig {
     /// Whether every number of the answer must occur in a passage or the question. Default true.
     #[serde(default = "default_numbers")]
     pub numbers: bool,
-    /// Number of consecutive answer words (or the whole answer) that must occur in a passage. Default 3.
+    /// Number of consecutive answer words (or the whole answer) that must occur in a passage. Evidence that the model
+    /// named must occur whole. Default 3; 0 checks neither.
     #[serde(default = "default_span")]
     pub span: usize,
     /// How to treat an answer that fails: `Humble` or `Flag`. Default `Humble`.
@@ -175,7 +179,8 @@ impl Operator for SelfCheck {
                 Some(embedder) => Some(self.cosine(embedder, &answer.query.text, &text).await?),
                 None => None,
             };
-            let findings = inspect(&answer.query.text, &text, &passages, cosine, &self.config);
+            let named = answer.checks.get(EVIDENCE).and_then(|evidence| evidence.as_str());
+            let findings = inspect(&answer.query.text, &text, named, &passages, cosine, &self.config);
             let mut checked = Answer::clone(answer);
             checked.checks.insert("self_check".into(), json!(findings));
             if !findings.failed.is_empty() && self.config.on_failure == OnFailure::Humble {
@@ -205,7 +210,14 @@ impl SelfCheck {
     }
 }
 
-fn inspect(question: &str, text: &str, passages: &[&str], cosine: Option<f32>, config: &SelfCheckConfig) -> Findings {
+fn inspect(
+    question: &str,
+    text: &str,
+    named: Option<&str>,
+    passages: &[&str],
+    cosine: Option<f32>,
+    config: &SelfCheckConfig,
+) -> Findings {
     let evidence: HashSet<String> = passages.iter().flat_map(|passage| keys(passage)).collect();
     let share = |of: Vec<String>| match of.len() {
         // Without words to look for, none is missing.
@@ -216,13 +228,13 @@ fn inspect(question: &str, text: &str, passages: &[&str], cosine: Option<f32>, c
     let overlap = share(keys(text));
     let known: HashSet<String> = passages.iter().copied().chain([question]).flat_map(numbers).collect();
     let unknown_numbers: Vec<String> = numbers(text).into_iter().filter(|number| !known.contains(number)).collect();
-    let (span, length) = longest_span(text, passages);
+    let (span, length, wanted) = evidence_span(text, named, passages, config.span);
     let mut failed = Vec::new();
     for (name, holds) in [
         ("min_relevance", relevance >= config.min_relevance),
         ("min_overlap", overlap >= config.min_overlap),
         ("numbers", !config.numbers || unknown_numbers.is_empty()),
-        ("span", length >= config.span.min(words(text).len())),
+        ("span", config.span == 0 || length >= wanted),
     ] {
         if !holds {
             failed.push(name);
@@ -243,7 +255,7 @@ pub(crate) fn problems(question: &str, text: &str, passages: &[&str]) -> Vec<Str
         on_failure: OnFailure::Flag,
         sentence: String::new(),
     };
-    let findings = inspect(question, &citations::without(text), passages, None, &config);
+    let findings = inspect(question, &citations::without(text), None, passages, None, &config);
     let told = |check: &&str| match *check {
         "min_relevance" => "the passages have few words of the question".to_owned(),
         "min_overlap" => "few words of the answer are in the passages".to_owned(),
@@ -281,6 +293,34 @@ fn numbers(text: &str) -> Vec<String> {
     numbers
 }
 
+/// The evidence span, its number of words, and how many it must have. It is the evidence that the model named, which must
+/// occur whole; else a span of the answer, in the passage whose number was named, or in any.
+fn evidence_span(text: &str, named: Option<&str>, passages: &[&str], least: usize) -> (String, usize, usize) {
+    let of_answer = |passages: &[&str]| {
+        let (span, length) = longest_span(text, passages);
+        (span, length, least.min(words(text).len()))
+    };
+    let Some(named) = named else { return of_answer(passages) };
+    let numbers = numbers(named);
+    // Only its number, in any form: "[2]", "passage 2".
+    let is_number = !words(named).iter().any(|word| {
+        !is_function(word.text) && !word.text.starts_with(|c: char| c.is_ascii_digit()) && lower(word.text) != "passage"
+    });
+    match numbers.as_slice() {
+        [number] if is_number => {
+            let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            match at.and_then(|at| passages.get(at)) {
+                Some(passage) => of_answer(&[passage]),
+                None => (String::new(), 0, 1),
+            }
+        }
+        _ => {
+            let (span, length) = longest_span(named, passages);
+            (span, length, words(named).len())
+        }
+    }
+}
+
 /// The longest run of the text's words that occurs in a passage, and its number of words.
 fn longest_span(text: &str, passages: &[&str]) -> (String, usize) {
     let said = words(text);
@@ -310,7 +350,25 @@ mod tests {
 
     fn failed(question: &str, text: &str) -> Vec<&'static str> {
         let config: SelfCheckConfig = turnflow_engine::spec::from_str(r#"(input: "answer")"#).unwrap();
-        inspect(question, text, &[PASSAGE], None, &config).failed
+        inspect(question, text, None, &[PASSAGE], None, &config).failed
+    }
+
+    #[test]
+    fn evidence_that_the_model_named_must_stand_in_a_passage() {
+        let config: SelfCheckConfig = turnflow_engine::spec::from_str(r#"(input: "answer")"#).unwrap();
+        let passages = [PASSAGE, "The ferry has no bridge."];
+        for (named, span, want) in [
+            ("the bridge was built in 1931", "the bridge was built in 1931", vec![]),
+            ("The bridge was built in 1931 by Ada", "The bridge was built in 1931", vec!["span"]),
+            ("[1]", "1931", vec![]),
+            ("passage 1", "1931", vec![]),
+            ("[2]", "", vec!["span"]),
+            ("[7]", "", vec!["span"]),
+            ("1,500.50 dollars", "1,500.50 dollars", vec![]),
+        ] {
+            let found = inspect("When was the bridge built?", "1931", Some(named), &passages, None, &config);
+            assert_eq!((&*found.span, found.failed), (span, want), "{named}");
+        }
     }
 
     #[test]

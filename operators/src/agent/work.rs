@@ -15,7 +15,7 @@ use super::action::{self, Action, Step};
 use super::search::Search;
 use super::transcript::Transcript;
 use crate::citations;
-use crate::generate::{LABELS, says_idk, span};
+use crate::generate::{EVIDENCE, LABELS, named_evidence, says_idk, span};
 use crate::passages::{Length, conversation};
 use crate::prompting::Builder;
 use crate::reply::{clean, strip};
@@ -232,6 +232,7 @@ impl Agent {
             }
         };
         let text = clean(&text);
+        let named = named_evidence(&text);
         let mut text = strip(&text, LABELS);
         if let Some(most) = self.settings.words {
             text = span(text, most);
@@ -244,6 +245,8 @@ impl Agent {
         let status = if says_idk(text, &self.builder.idk) { Status::Idk } else { Status::Answered };
         let text = if text.is_empty() { self.builder.idk.as_str() } else { text };
         let mut checks = Map::new();
+        let named = self.settings.words.and_then(|_| named);
+        checks.extend(named.map(|evidence| (EVIDENCE.to_owned(), evidence.into())));
         if !cited.passages.is_empty() {
             checks.insert("citations".into(), json!(cited.passages));
         }

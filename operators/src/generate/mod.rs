@@ -37,7 +37,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use crate::models::generator;
 use crate::passages::Length;
 use crate::prompting::{self, Builder, Question, Style};
-use crate::reply::{clean, strip};
+use crate::reply::{clean, strip, unquote};
 use crate::template::Template;
 use crate::{citations, words};
 
@@ -222,6 +222,9 @@ impl Operator for Generate {
             }
             let status = if says_idk(text, &self.config.idk) { Status::Idk } else { Status::Answered };
             checks.insert("citations".into(), json!(cited.passages));
+            // Only short answers name their evidence beside the answer.
+            let named = self.config.words.and_then(|_| named_evidence(&generation.text));
+            checks.extend(named.map(|evidence| (EVIDENCE.to_owned(), evidence.into())));
             Ok(self.answer(query, text, status, hits, checks))
         }
         .boxed()
@@ -282,6 +285,22 @@ fn plain(text: &str) -> String {
     words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>().join(" ")
 }
 
+/// The check with the evidence that a model named for a short answer.
+pub(crate) const EVIDENCE: &str = "evidence";
+
+/// The evidence that a model names after a short answer: the rest of a line that begins with `Evidence:` or `[Evidence]`.
+pub(crate) fn named_evidence(text: &str) -> Option<String> {
+    let of = |line: &str| {
+        let line = line.trim().trim_start_matches(['*', '-', '#', ' ']);
+        let label = ["evidence:", "[evidence]", "evidence**:", "evidence span:"]
+            .into_iter()
+            .find(|label| line.get(..label.len()).is_some_and(|start| start.eq_ignore_ascii_case(label)))?;
+        let evidence = unquote(line[label.len()..].trim_start_matches(['*', ':', ' ']));
+        (!evidence.is_empty()).then(|| evidence.to_owned())
+    };
+    clean(text).lines().find_map(of)
+}
+
 /// The first `most` words of the first line.
 pub(crate) fn span(text: &str, most: usize) -> &str {
     let line = text.lines().next().unwrap_or_default().trim();
@@ -314,6 +333,24 @@ mod tests {
     }
 
     const CONFIG: &str = r#"(input: "hits", model: "llm", passages: 2)"#;
+
+    #[test]
+    fn evidence_beside_a_short_answer_is_kept_apart() {
+        let model = Scripted::says("Short Answer: Paris\nEvidence: \"Paris it is.\"\nI hope that helps.");
+        let (answer, _) =
+            run(r#"(input: "hits", model: "llm", words: Some(5))"#, &model, hits("Where?", &["Paris it is."]));
+        assert_eq!((&*answer.text, &answer.checks[EVIDENCE]), ("Paris", &serde_json::json!("Paris it is.")));
+        let (answer, _) = run(CONFIG, &model, hits("Where?", &["Paris it is."]));
+        assert!(answer.checks.get(EVIDENCE).is_none(), "a long answer may speak of evidence");
+        for (text, want) in [
+            ("1931\n**Evidence:** built in 1931", Some("built in 1931")),
+            ("1931\n[Evidence] [2]", Some("[2]")),
+            ("1931\nEvidence:", None),
+            ("Evidence-based", None),
+        ] {
+            assert_eq!(named_evidence(text).as_deref(), want, "{text}");
+        }
+    }
 
     #[test]
     fn the_question_is_as_it_was_searched_or_asked() {

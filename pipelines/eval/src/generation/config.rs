@@ -153,10 +153,15 @@ impl ModelsFile for MetricsConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("passages", self.passages.0, 1, 1000);
         check.range("repass", self.repass.covered, 0.0, 1.0);
-        for label in [Label::Contradiction, Label::Entailment] {
-            if self.repass.labels.iter().filter(|other| **other == label).count() != 1 {
-                check.error("wrong-value", "repass", format!("`{label:?}` must be among the `labels` once"));
-            }
+        let often = |label| self.repass.labels.iter().filter(|other| **other == label).count();
+        if often(Label::Entailment) != 1 {
+            check.error("wrong-value", "repass", "`Entailment` must be among the `labels` once");
+        }
+        // A model of two classes tells entailment from everything else.
+        let has_two = self.repass.labels.len() == 2 && often(Label::Neutral) == 1;
+        if often(Label::Contradiction) != 1 && !has_two {
+            let message = "`Contradiction` must be among the `labels` once, or the model has the classes `Entailment` and `Neutral`";
+            check.error("wrong-value", "repass", message);
         }
         let entails = |label: &&Label| **label == Label::Entailment;
         if let Some(coverage) = &self.repass.coverage

@@ -14,7 +14,8 @@
 //!
 //! Obligations are sentences with deontic words, or the sentences that a classifier finds: an NLI
 //! model that is asked whether a sentence entails that it states an obligation. (The paper trains a
-//! separate classifier.) If the passages have no obligations, O is 0. As in the published code, the
+//! separate classifier.) With an NLI model of two classes, which tells entailment from everything else, only E
+//! and O are computed: there is no C, and so no RePASs. If the passages have no obligations, O is 0. As in the published code, the
 //! passages are joined before they are split, so a passage without a full stop continues in the next.
 //! Cost: sentences of the answer × (sentences + obligations of the passages) pairs.
 
@@ -34,7 +35,9 @@ use super::Response;
 #[serde(deny_unknown_fields, default)]
 pub struct RepassConfig {
     /// The model's classes, in the order of its outputs. Default: contradiction, entailment,
-    /// neutral, as in the cross-encoders of Sentence-BERT.
+    /// neutral, as in the cross-encoders of Sentence-BERT. For a model of two classes, which are
+    /// entailment and the rest: `[Entailment, Neutral]` or `[Neutral, Entailment]`; then there are
+    /// no contradictions and no RePASs, only its other two parts.
     pub labels: Vec<Label>,
     /// An obligation is covered above this probability of entailment, from 0 to 1. Default: 0.7.
     pub covered: f32,
@@ -98,8 +101,8 @@ const DEONTIC: &[&str] = &[
 pub struct Repass {
     /// Mean, over the answer's sentences, of the highest entailment.
     pub entailment: f64,
-    /// Mean of the highest contradiction.
-    pub contradiction: f64,
+    /// Mean of the highest contradiction; `None` if the model has no class for it.
+    pub contradiction: Option<f64>,
     /// Share of the passages' obligations that obligations of the answer cover.
     pub obligations: f64,
     /// Share of the passages' obligations that any sentences of the answer cover.
@@ -108,17 +111,17 @@ pub struct Repass {
 
 impl Repass {
     /// RePASs of the published code: only obligations of the answer cover obligations.
-    pub fn composite(&self) -> f64 {
+    pub fn composite(&self) -> Option<f64> {
         self.with(self.obligations)
     }
 
     /// RePASs if any sentence of the answer covers obligations.
-    pub fn composite_any(&self) -> f64 {
+    pub fn composite_any(&self) -> Option<f64> {
         self.with(self.obligations_any)
     }
 
-    fn with(&self, obligations: f64) -> f64 {
-        (self.entailment - self.contradiction + obligations + 1.0) / 3.0
+    fn with(&self, obligations: f64) -> Option<f64> {
+        Some((self.entailment - self.contradiction? + obligations + 1.0) / 3.0)
     }
 }
 
@@ -129,7 +132,7 @@ pub struct RepassScorer {
     classifier: Option<Arc<dyn PairScorer>>,
     config: RepassConfig,
     entailment: usize,
-    contradiction: usize,
+    contradiction: Option<usize>,
     /// The index of entailment in the coverage model.
     covers: usize,
 }
@@ -143,8 +146,8 @@ fn fits(model: &Arc<dyn PairScorer>, field: &str, labels: &[Label]) -> Result<()
     Err(InferenceError::Shape(format!("has {has} classes, but `{field}` names {named}")))
 }
 
-fn place(labels: &[Label], label: Label) -> usize {
-    labels.iter().position(|other| *other == label).unwrap_or_default()
+fn place(labels: &[Label], label: Label) -> Option<usize> {
+    labels.iter().position(|other| *other == label)
 }
 
 impl RepassScorer {
@@ -166,10 +169,15 @@ impl RepassScorer {
         let labels = config.coverage.as_ref().map_or(&config.labels, |coverage| &coverage.labels);
         let coverage = coverage.unwrap_or_else(|| nli.clone());
         fits(&coverage, "repass.coverage.labels", labels)?;
-        let covers = place(labels, Label::Entailment);
-        let [entailment, contradiction] =
-            [Label::Entailment, Label::Contradiction].map(|label| place(&config.labels, label));
+        let covers = place(labels, Label::Entailment).unwrap_or_default();
+        let entailment = place(&config.labels, Label::Entailment).unwrap_or_default();
+        let contradiction = place(&config.labels, Label::Contradiction);
         Ok(Self { nli, coverage, classifier, config, entailment, contradiction, covers })
+    }
+
+    /// Whether the NLI model tells contradictions.
+    pub fn tells_contradictions(&self) -> bool {
+        self.contradiction.is_some()
     }
 
     /// Scores a response; `None` if the answer has no sentences.
@@ -184,18 +192,20 @@ impl RepassScorer {
             return Ok(None);
         }
         if passages.is_empty() {
-            return Ok(Some(Repass::default()));
+            return Ok(Some(Repass { contradiction: self.contradiction.map(|_| 0.0), ..Repass::default() }));
         }
         let (mut entailed, mut contradicted) = (vec![0.0_f32; answer.len()], vec![0.0_f32; answer.len()]);
         for classes in self.pairs(&self.nli, &passages, &answer).await? {
             for (at, classes) in classes.iter().enumerate() {
                 entailed[at] = entailed[at].max(classes[self.entailment]);
-                contradicted[at] = contradicted[at].max(classes[self.contradiction]);
+                if let Some(contradiction) = self.contradiction {
+                    contradicted[at] = contradicted[at].max(classes[contradiction]);
+                }
             }
         }
         let mean = |values: &[f32]| values.iter().copied().map(f64::from).sum::<f64>() / values.len() as f64;
         let [obligations, obligations_any] = self.covered(&answer, &passages).await?;
-        let (entailment, contradiction) = (mean(&entailed), mean(&contradicted));
+        let (entailment, contradiction) = (mean(&entailed), self.contradiction.map(|_| mean(&contradicted)));
         Ok(Some(Repass { entailment, contradiction, obligations, obligations_any }))
     }
 
@@ -311,10 +321,11 @@ mod tests {
             ("Firms must keep records.", "(classifier: \"nli\")", [1.0, 0.0, 1.0], 1.0),
         ] {
             let got = score(text, config).expect("sentences");
-            for (ours, want) in [got.entailment, got.contradiction, got.obligations].into_iter().zip(parts) {
+            let contradiction = got.contradiction.expect("a class");
+            for (ours, want) in [got.entailment, contradiction, got.obligations].into_iter().zip(parts) {
                 assert!((ours - want).abs() < 1e-6, "{text}: {got:?}");
             }
-            assert!((got.composite() - whole).abs() < 1e-6, "{text}: {got:?}");
+            assert!(got.composite().is_some_and(|got| (got - whole).abs() < 1e-6), "{text}: {got:?}");
         }
         assert_eq!(score(" [1] ", "(covered: 0.7)"), None);
     }
@@ -327,8 +338,46 @@ mod tests {
         let got = score("Records are kept for ten years.", config).expect("a sentence");
         // These labels swap neutral and entailment: every pair is entailed.
         assert_eq!((got.obligations, got.obligations_any), (0.0, 1.0), "{got:?}");
-        assert!((got.composite_any() - got.composite() - 1.0 / 3.0).abs() < 1e-9, "{got:?}");
+        let apart = got.composite_any().zip(got.composite()).map(|(any, composite)| any - composite);
+        assert!(apart.is_some_and(|apart| (apart - 1.0 / 3.0).abs() < 1e-9), "{got:?}");
         assert_eq!(sentences(&["3.2 Records", "Firms must keep records."].join(" ")).len(), 1);
+    }
+
+    /// Entailment, and everything else.
+    struct TwoClasses;
+
+    impl PairScorer for TwoClasses {
+        fn classes(&self) -> usize {
+            2
+        }
+        fn score(
+            &self,
+            first: String,
+            seconds: Vec<String>,
+            priority: Priority,
+        ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
+            let three = Contains.score(first, seconds, priority);
+            let two = |classes: Vec<f32>| vec![classes[0].max(classes[2]), classes[1]];
+            async move { Ok(three.await?.into_iter().map(two).collect()) }.boxed()
+        }
+    }
+
+    #[test]
+    fn two_classes_give_the_parts_without_contradictions() {
+        let config = |labels: &str| -> RepassConfig {
+            turnflow_engine::spec::from_str(&format!("(labels: [{labels}])")).expect("a configuration")
+        };
+        let scorer = |labels| RepassScorer::new(config(labels), Arc::new(TwoClasses), None, None);
+        let response = Response {
+            text: "Firms must keep records. They never do.".to_owned(),
+            status: Status::Answered,
+            passages: vec!["Firms must keep records.".to_owned()],
+        };
+        let scorer_of_two = scorer("Neutral, Entailment").unwrap_or_else(|error| panic!("{error}"));
+        let got = scorer_of_two.score(&response).now_or_never().expect("ready").expect("scores").expect("sentences");
+        assert!((got.entailment - 0.5).abs() < 1e-6 && got.obligations == 1.0, "{got:?}");
+        assert_eq!((got.contradiction, got.composite(), scorer_of_two.tells_contradictions()), (None, None, false));
+        assert!(scorer("Contradiction, Entailment, Neutral").is_err());
     }
 
     #[test]

@@ -186,6 +186,11 @@ impl Scorer {
             "bert_recall" | "bert_k_precision" | "rb_alg" if self.bert.is_none() => Some("no `encoder` is declared"),
             "rb_llm" | "rl_f" if self.judges.is_empty() => Some("no `judge` is declared"),
             _ if name.starts_with("repass") && self.repass.is_none() => Some("no `nli` is declared"),
+            "repass" | "repass_any" | "repass_contradiction"
+                if self.repass.as_ref().is_some_and(|repass| !repass.tells_contradictions()) =>
+            {
+                Some("the `nli` model has no class for contradictions")
+            }
             _ => None,
         };
         METRICS.iter().filter_map(|metric| Some((metric.name, why(metric.name)?))).collect()
@@ -283,14 +288,17 @@ impl Scorer {
         }
         if let Some(repass) = &self.repass {
             match repass.score(response).await {
-                Ok(Some(figures)) => raw.extend([
-                    ("repass", figures.composite()),
-                    ("repass_entailment", figures.entailment),
-                    ("repass_contradiction", figures.contradiction),
-                    ("repass_obligations", figures.obligations),
-                    ("repass_any", figures.composite_any()),
-                    ("repass_obligations_any", figures.obligations_any),
-                ]),
+                Ok(Some(figures)) => {
+                    let parts = [
+                        ("repass", figures.composite()),
+                        ("repass_entailment", Some(figures.entailment)),
+                        ("repass_contradiction", figures.contradiction),
+                        ("repass_obligations", Some(figures.obligations)),
+                        ("repass_any", figures.composite_any()),
+                        ("repass_obligations_any", Some(figures.obligations_any)),
+                    ];
+                    raw.extend(parts.into_iter().filter_map(|(name, value)| Some((name, value?))));
+                }
                 Ok(None) => {}
                 Err(error) => troubles.push(("repass", error.into())),
             }
