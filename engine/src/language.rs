@@ -228,6 +228,18 @@ pub struct Generation {
     /// that its server ended is not cached.
     #[serde(default)]
     pub doubt: Option<String>,
+    /// The probability of each of `Sampling::labels`, which sum to 1; empty if none were asked for, or if the model does
+    /// not compute them.
+    #[serde(default)]
+    pub labels: Vec<f32>,
+}
+
+impl Generation {
+    /// The mean of these values of the labels, weighted by their probabilities; `None` without probabilities.
+    pub fn expected(&self, values: impl IntoIterator<Item = f64>) -> Option<f64> {
+        let weighted = self.labels.iter().zip(values).map(|(probability, value)| f64::from(*probability) * value);
+        (!self.labels.is_empty()).then(|| weighted.sum())
+    }
 }
 
 /// An optional listener that receives a text piece by piece while it is generated. Cheap to clone.

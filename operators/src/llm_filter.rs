@@ -11,6 +11,9 @@
 //! filter kept nothing). The draw uses a hash of the seed, the conversation, the turn and the passage, so a run can be
 //! repeated.
 //!
+//! A model that computes likelihoods (`OnnxDecoder`) is not asked to write a rating: the rating is the mean of 1 to 5,
+//! weighted by how likely each is as its reply. Such a rating can always be read.
+//!
 //! Order and scores do not change. If a rating cannot be parsed or a call fails, the passage stays, because a relevant
 //! passage that is dropped cannot be recovered. A reply of `Ids` that names neither numbers nor "none" keeps all
 //! passages. Both add a warning. Prompt placeholders: `{question}` and `{passage}`, or `{question}` and `{passages}`.
@@ -43,6 +46,9 @@ pub const KIND: OperatorKind = OperatorKind {
     summary: "the passages that a language model judges relevant",
     parse: |tree, sources| Ok(Box::new(from_tree::<LlmFilterConfig>(tree, sources)?)),
 };
+
+/// The ratings of `Likert`.
+const RATINGS: [u32; 5] = [1, 2, 3, 4, 5];
 
 /// What the model is asked to return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -195,13 +201,18 @@ impl LlmFilter {
                 self.template.fill(&[("question", self.template.question(question)), ("passage", passage)])
             });
             let (generator, sampling) = (self.generator.clone(), self.config.sampling.over(self.generator.sampling()));
-            async move { Ok::<_, InferenceError>(generator.generate(prompt?, sampling).await?.text) }.boxed()
+            let sampling = sampling.of_labels(RATINGS.map(|rating| format!("Score: {rating}")));
+            async move {
+                let reply = generator.generate(prompt?, sampling).await?;
+                Ok::<_, InferenceError>(reply.expected(RATINGS.map(f64::from)).or_else(|| rating(&reply.text)))
+            }
+            .boxed()
         });
         let replies: Vec<_> =
             futures::stream::iter(asked.collect::<Vec<_>>()).buffered(self.config.concurrency).collect().await;
-        let keep = |(hit, reply): (&Hit, Result<String, InferenceError>)| {
-            let reason = match reply.map(|reply| rating(&reply)) {
-                Ok(Some(rating)) => return (rating >= self.config.keep_at_least).then(|| hit.clone()),
+        let keep = |(hit, rating): (&Hit, Result<Option<f64>, InferenceError>)| {
+            let reason = match rating {
+                Ok(Some(rating)) => return (rating >= self.config.keep_at_least as f64).then(|| hit.clone()),
                 Ok(None) => "its rating could not be parsed".to_owned(),
                 Err(error) => format!("it was not rated ({error})"),
             };
@@ -249,10 +260,10 @@ impl LlmFilter {
 }
 
 /// The rating in a reply: the number after "score", or else the first number, if it is 1 to 5.
-fn rating(reply: &str) -> Option<u64> {
+fn rating(reply: &str) -> Option<f64> {
     let reply = clean(reply).to_lowercase();
     let after = reply.find("score").map_or(reply.as_str(), |at| &reply[at..]);
-    number(after).filter(|rating| (1..=5).contains(rating))
+    number(after).filter(|rating| (1..=5).contains(rating)).map(|rating| rating as f64)
 }
 
 /// Indices of the passages that a reply names, ascending. Empty if the reply says that there are none; `None` if it
@@ -295,6 +306,7 @@ mod tests {
     use super::*;
     use crate::test_generator::{Scripted, call, hits, operator};
     use crate::test_turn::turn;
+    use turnflow_engine::language::Generation;
 
     fn run(config: &str, model: &Arc<Scripted>, number: u32) -> (Vec<String>, Vec<String>) {
         let operator = operator::<LlmFilterConfig>(config, &model.models());
@@ -315,6 +327,17 @@ mod tests {
         });
         assert_eq!(run(LIKERT, &model, 1), (vec!["p1".into(), "p3".into()], vec![]));
         assert_eq!(model.calls(), 3);
+    }
+
+    #[test]
+    fn a_rating_may_be_the_mean_of_its_likelihoods() {
+        let reply = |labels: &[f32]| Generation { labels: labels.to_vec(), ..Generation::default() };
+        let rated = |labels: &[f32]| reply(labels).expected(RATINGS.map(f64::from));
+        assert_eq!(rated(&[0.5, 0.0, 0.0, 0.0, 0.5]), Some(3.0));
+        assert_eq!(rated(&[]), None);
+        let model = Scripted::says("Score: 5");
+        run(LIKERT, &model, 1);
+        assert_eq!(model.asked.lock()[0].1.labels[4], "Score: 5");
     }
 
     #[test]

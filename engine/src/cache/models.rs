@@ -230,6 +230,13 @@ impl Likelihood for Remembered<dyn Likelihood> {
     }
 }
 
+/// Sampling as a part of a key. Earlier versions had no labels, and their outputs count on.
+fn of_sampling(sampling: &Sampling) -> Vec<u8> {
+    let json = serde_json::to_string(sampling).unwrap_or_default();
+    let known = json.strip_suffix(r#","labels":[]}"#).map(|rest| format!("{rest}}}"));
+    known.unwrap_or(json).into_bytes()
+}
+
 impl Generator for Remembered<dyn Generator> {
     fn sampling(&self) -> &Sampling {
         self.inner.sampling()
@@ -243,7 +250,7 @@ impl Generator for Remembered<dyn Generator> {
     ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
-            let parts = [serde_json::to_vec(&prompt), serde_json::to_vec(&sampling)].map(Result::unwrap_or_default);
+            let parts = [serde_json::to_vec(&prompt).unwrap_or_default(), of_sampling(&sampling)];
             // Earlier versions passed text in the form of a control token to models as a control token.
             let mut texts = prompt.messages.iter().flat_map(|message| &message.parts);
             let key = match texts.any(|part| known_controls(&part.text).next().is_some()) {
@@ -277,5 +284,18 @@ impl Generator for Remembered<dyn Generator> {
 
     fn unmarked_thoughts(&self) -> Option<bool> {
         self.inner.unmarked_thoughts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sampling_without_labels_has_the_key_of_earlier_versions() {
+        let before = r#"{"max_tokens":256,"temperature":0.0,"top_p":1.0,"top_k":0,"repetition_penalty":1.0,"seed":0,"stop":[],"beams":1,"no_repeat_ngram":0,"length_penalty":1.0,"early_stopping":true}"#;
+        assert_eq!(of_sampling(&Sampling::default()), before.as_bytes());
+        let labelled = String::from_utf8(of_sampling(&Sampling::default().of_labels(["a"]))).unwrap();
+        assert!(labelled.ends_with(r#""labels":["a"]}"#), "{labelled}");
     }
 }

@@ -47,6 +47,17 @@ pub struct Sampling {
     pub no_repeat_ngram: usize,
     pub length_penalty: f32,
     pub early_stopping: bool,
+    /// The replies that an operator asks for, of which the text is one. A model that computes likelihoods gives the most
+    /// likely one, and the probability of each (`Generation::labels`); others write freely. Default: none.
+    #[serde(default)]
+    pub labels: Vec<String>,
+}
+
+impl Sampling {
+    /// The same for a reply that is one of these labels.
+    pub fn of_labels<S: ToString>(self, labels: impl IntoIterator<Item = S>) -> Self {
+        Self { labels: labels.into_iter().map(|label| label.to_string()).collect(), ..self }
+    }
 }
 
 impl Default for Sampling {
@@ -63,6 +74,7 @@ impl Default for Sampling {
             no_repeat_ngram: 0,
             length_penalty: 1.0,
             early_stopping: true,
+            labels: Vec::new(),
         }
     }
 }
@@ -82,6 +94,7 @@ impl SamplingFields {
             no_repeat_ngram: self.no_repeat_ngram.unwrap_or(base.no_repeat_ngram),
             length_penalty: self.length_penalty.unwrap_or(base.length_penalty),
             early_stopping: self.early_stopping.unwrap_or(base.early_stopping),
+            labels: base.labels.clone(),
         }
     }
 

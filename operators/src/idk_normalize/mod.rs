@@ -123,6 +123,8 @@ pub struct IdkNormalizeConfig {
 
 /// The placeholders of the judge's prompt.
 pub const PLACES: &[&str] = &["answer", "question"];
+/// The labels of the judge.
+pub const LABELS: [&str; 3] = ["yes", "partial", "no"];
 /// The judge's built-in prompt.
 pub const PROMPT: &str = include_str!("../../prompts/idk_judge.txt");
 
@@ -269,7 +271,7 @@ impl Operator for IdkNormalize {
             if let (Verdict::Undecided, Some((judge, template))) = (verdict, &self.judge) {
                 let said = template.quoted(answer.text.trim());
                 let places = [("question", template.question(answer.query.question())), ("answer", (&*said).into())];
-                let sampling = self.config.sampling.over(judge.sampling());
+                let sampling = self.config.sampling.over(judge.sampling()).of_labels(LABELS);
                 let said = judge.generate(template.fill(&places), sampling).await;
                 match said.map(|generation| label(&generation.text)) {
                     Ok(Some(label)) => {

@@ -55,11 +55,17 @@ impl Decoder {
         sampling: Sampling,
         stream: TextStream,
     ) -> Result<Generation, InferenceError> {
-        let (this, max_tokens) = (self.clone(), sampling.max_tokens);
+        // A label needs one token more if a blank stands before it.
+        let of_label = |label: &String| Ok(self.encoder.text(label, false)?.len() + 1);
+        let labels: Vec<usize> = sampling.labels.iter().map(of_label).collect::<Result<_, InferenceError>>()?;
+        let (this, max_tokens) = (self.clone(), labels.into_iter().max().unwrap_or(sampling.max_tokens));
         // Fitting a long prompt tokenizes it some ten times, so it does not run on the threads of turns.
         let fitted = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
             .await
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
+        if !sampling.labels.is_empty() {
+            return self.labelled(fitted, sampling.labels).await;
+        }
         let Fitted { tokens: prompt, cut, left_out } = fitted;
         let prompt_tokens = prompt.len() as u64;
         let stop = sampling.stop.clone();
@@ -95,6 +101,49 @@ impl Decoder {
             tokens: found.tokens.len() as u64,
             cut,
             left_out,
+            ..Generation::default()
+        })
+    }
+
+    /// The most likely of these labels after a prompt, and the probability of each.
+    async fn labelled(&self, fitted: Fitted, labels: Vec<String>) -> Result<Generation, InferenceError> {
+        let Fitted { tokens: prompt, cut, left_out } = fitted;
+        let mut texts: Vec<(Vec<u32>, usize)> = Vec::new();
+        for label in &labels {
+            // Without a chat format, the prompt ends with a word.
+            let label = if self.chat.is_plain() { format!(" {label}") } else { label.clone() };
+            let label = self.encoder.text(&label, false)?;
+            texts.push(([&prompt[..], &label].concat(), label.len()));
+        }
+        let lengths = texts.iter().map(|(_, length)| *length);
+        if let Some(tokens) = lengths.map(|length| prompt.len() + length).find(|tokens| *tokens > self.context) {
+            return Err(InferenceError::TooLong { tokens, limit: self.context });
+        }
+        let mut sums = vec![0.0_f32; texts.len()];
+        let mut lengths: Vec<usize> = texts.iter().map(|(_, length)| *length).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        for scored in lengths.into_iter().filter(|length| *length > 0) {
+            let places: Vec<usize> = (0..texts.len()).filter(|at| texts[*at].1 == scored).collect();
+            for places in places.chunks(self.batch) {
+                let (reply, answer) = oneshot::channel();
+                let texts = places.iter().map(|at| texts[*at].0.clone()).collect();
+                self.serving.put(Job::Likelihood { texts, scored, reply }, Priority::Turn);
+                let means = answer.await.map_err(|_| self.serving.ended())??;
+                places.iter().zip(means).for_each(|(at, mean)| sums[*at] = mean * scored as f32);
+            }
+        }
+        let most = sums.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f32> = sums.iter().map(|sum| (sum - most).exp()).collect();
+        let total: f32 = powers.iter().sum();
+        let best = sums.iter().position(|sum| *sum == most).unwrap_or_default();
+        Ok(Generation {
+            text: labels[best].clone(),
+            prompt_tokens: prompt.len() as u64,
+            tokens: texts[best].1 as u64,
+            cut,
+            left_out,
+            labels: powers.into_iter().map(|power| power / total).collect(),
             ..Generation::default()
         })
     }

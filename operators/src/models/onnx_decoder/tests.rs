@@ -144,6 +144,24 @@ fn likely_texts_are_more_likely() {
     assert_eq!(ask(&[rhine], ""), [0.0]);
 }
 
+#[test]
+fn labels_have_probabilities() {
+    let Some(model) = smollm2(512, 4) else { return };
+    let generator = model.generator.as_ref().unwrap();
+    let ask = |labels: &[&str]| {
+        let message = Message::fixed(ChatRole::User, "Is water wet? Reply with one word.");
+        let sampling = generator.sampling().clone().of_labels(labels);
+        block(generator.generate(Prompt { messages: vec![message] }, sampling)).unwrap()
+    };
+    let said = ask(&["Yes", "Cathedrals of northern Spain", "No"]);
+    println!("{said:?}");
+    assert!((said.labels.iter().sum::<f32>() - 1.0).abs() < 1e-5 && said.labels.len() == 3);
+    assert!(["Yes", "No"].contains(&&*said.text) && said.labels[1] < 1e-3, "labels of other lengths are comparable");
+    let again = ask(&["No", "Yes"]);
+    assert_eq!(again.text, said.text);
+    assert!((again.expected([0.0, 1.0]).unwrap() - f64::from(again.labels[1])).abs() < 1e-9);
+}
+
 /// The same model behind OpenAI's protocol, served by llama.cpp's server if it is installed.
 #[test]
 fn a_server_of_llama_cpp_answers() {

@@ -35,7 +35,7 @@ impl ClarificationDetector {
         let Some((judge, template)) = self.judge.as_ref().filter(|_| !text.is_empty()) else {
             return Ok(self.reader.asks(text).await?);
         };
-        let reply = ask(judge, template.fill(&[("answer", (&*template.quoted(text)).into())])).await?;
+        let reply = ask(judge, template.fill(&[("answer", (&*template.quoted(text)).into())]), ["yes", "no"]).await?;
         decision(&reply.text).ok_or(Trouble::Unread)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use turnflow_engine::language::Generator;
 use turnflow_operators::declines::{Reader, Stance};
-use turnflow_operators::idk_normalize::IdkRules;
+use turnflow_operators::idk_normalize::{IdkRules, LABELS};
 use turnflow_operators::reply::strip;
 use turnflow_operators::template::Template;
 
@@ -56,7 +56,7 @@ impl IdkDetector {
             });
         };
         let places = [("question", inquiry(template, input)), ("answer", (&*template.quoted(text)).into())];
-        let reply = ask(judge, template.fill(&places)).await?;
+        let reply = ask(judge, template.fill(&places), LABELS).await?;
         match first_word(&reply.text).as_str() {
             "yes" => Ok(Idk::Yes),
             "partial" => Ok(Idk::Partial),

@@ -5,7 +5,8 @@
 //! `prompts/rating.txt`.
 //!
 //! Replies are read as the published code reads them: which form of a rating counts before another, and 0.5 for a reply
-//! without a rating from 0 to 10. Such replies are counted and reported.
+//! without a rating from 0 to 10. Such replies are counted and reported. A model that computes likelihoods
+//! (`OnnxDecoder`) writes no reply: its rating is the mean of 1 to 10, weighted by how likely each is.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,6 +20,9 @@ use turnflow_operators::template::{Filling, Template};
 use super::Response;
 use super::prompts::Prompts;
 use crate::tasks::{Speaker, Task, Utterance};
+
+/// The ratings, of which a model that computes likelihoods gives the mean.
+const RATINGS: [u32; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
 /// The value of a rating that cannot be read.
 pub const UNREAD: f64 = 0.5;
@@ -44,13 +48,17 @@ pub struct PromptError {
     pub source: BuildError,
 }
 
-/// Asks a model with its configured sampling.
+/// Asks a model with its configured sampling for one of these labels; any reply will do if there are none.
 ///
 /// # Errors
 ///
 /// The model failed.
-pub(super) async fn ask(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<Generation, Trouble> {
-    let mut reply = judge.generate(prompt, judge.sampling().clone()).await?;
+pub(super) async fn ask<S: ToString>(
+    judge: &Arc<dyn Generator>,
+    prompt: Prompt,
+    labels: impl IntoIterator<Item = S>,
+) -> Result<Generation, Trouble> {
+    let mut reply = judge.generate(prompt, judge.sampling().clone().of_labels(labels)).await?;
     reply.text = clean(&reply.text);
     Ok(reply)
 }
@@ -61,7 +69,7 @@ pub(super) async fn ask(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<Ge
 ///
 /// The model failed, or its reply was cut off.
 pub(super) async fn ask_whole(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<String, Trouble> {
-    let reply = ask(judge, prompt).await?;
+    let reply = ask(judge, prompt, [""; 0]).await?;
     if reply.finish == Finish::Length { Err(Trouble::Unread) } else { Ok(reply.text) }
 }
 
@@ -117,7 +125,8 @@ pub async fn rate(
         ("response", (&*template.quoted(response.text.trim())).into()),
         ("passages", numbered(template, &response.passages)),
     ]);
-    let rating = rating(&ask(judge, prompt).await?.text).ok_or(Trouble::Unread)?;
+    let reply = ask(judge, prompt, RATINGS.map(|rating| format!("Rating: [[{rating}]]"))).await?;
+    let rating = reply.expected(RATINGS.map(f64::from)).or_else(|| rating(&reply.text)).ok_or(Trouble::Unread)?;
     Ok(rating / 10.0)
 }
 
