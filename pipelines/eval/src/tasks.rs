@@ -59,6 +59,36 @@ impl Task {
     }
 }
 
+/// A part of the tasks: what is learned on one part is measured on the other.
+///
+/// A conversation belongs to a part once and for all, by a hash of its first question, whatever else the file has. Letter
+/// case and white space do not count. So all tasks of a conversation are in one part, and so are equal questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The half that weights and thresholds may be learned on.
+    Learn,
+    /// The half that is kept for measuring them.
+    HeldOut,
+}
+
+impl Part {
+    /// The part of a task.
+    pub fn of(task: &Task) -> Self {
+        let first = task.input.iter().find(|said| said.speaker == Speaker::User);
+        let words = first.map(|said| said.text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase());
+        match blake3::hash(words.unwrap_or_default().as_bytes()).as_bytes()[0] {
+            0..=127 => Self::Learn,
+            128..=255 => Self::HeldOut,
+        }
+    }
+
+    /// The tasks of this part.
+    pub fn choose(self, tasks: Vec<Task>) -> Vec<Task> {
+        tasks.into_iter().filter(|task| Self::of(task) == self).collect()
+    }
+}
+
 /// Why a task file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TasksError {
@@ -482,6 +512,19 @@ mod tests {
             assert_eq!(task.targets().collect::<Vec<_>>(), ["a", "b"]);
         }
         assert_eq!(read_task(r#"{"_id":"q","text":"t"}"#).expect("a task").targets().count(), 0);
+    }
+
+    /// The parts are the same in every version: figures of one are not those of the other.
+    #[test]
+    fn a_conversation_is_in_one_part_for_good() {
+        let text: String = (0..200).map(|n| format!("{{\"_id\":\"q{n}\",\"text\":\"Question {n}?\"}}\n")).collect();
+        let all = tasks("parts", &text).expect("tasks");
+        let learn = Part::Learn.choose(all.clone());
+        assert_eq!(learn.len() + Part::HeldOut.choose(all.clone()).len(), 200);
+        let first: Vec<&str> = learn.iter().take(6).map(|task| task.id.as_str()).collect();
+        assert_eq!((learn.len(), first), (85, vec!["q2", "q3", "q5", "q9", "q12", "q13"]));
+        let later = r#"{"task_id":"c<::>2","input":[{"speaker":"user","text":" question  0? "},{"speaker":"agent","text":"b"},{"speaker":"user","text":"c"}]}"#;
+        assert_eq!(Part::of(&read_task(later).expect("a task")), Part::of(&all[0]));
     }
 
     /// As ObliQA publishes its questions.

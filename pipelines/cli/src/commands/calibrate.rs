@@ -13,12 +13,13 @@ use turnflow_engine::spec::Override;
 use turnflow_engine::wording::count;
 
 use super::answering::{Answered, answer_tasks};
+use super::eval::{PartArg, part_of};
 use super::output::check_file;
 use super::tune::fold;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, read, told, write};
 use turnflow_eval::calibration::{Aim, Calibrated, Decisions, Example, auc, calibrate};
 use turnflow_eval::generation::conditioning::Answerability;
-use turnflow_eval::tasks::{Task, read_tasks};
+use turnflow_eval::tasks::Task;
 
 /// The kind whose threshold is learned.
 const KIND: &str = "IdkNormalize";
@@ -35,6 +36,10 @@ pub struct CalibrateArgs {
     /// MTRAG tasks with `answerability`, as JSON Lines.
     #[arg(long)]
     tasks: PathBuf,
+    /// Learn only on the tasks of one half, by a hash of the first question of their conversation: `learn`. Then
+    /// `turnflow eval --part held-out` measures on the other half.
+    #[arg(long, value_enum, default_value = "all", hide_default_value = true)]
+    part: PartArg,
     /// The IdkNormalize node to calibrate [default: the only one].
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
@@ -71,7 +76,7 @@ pub struct CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     check_file("--output", args.output.as_deref())?;
     check_file("--figures", args.figures.as_deref())?;
-    let tasks = read_tasks(&args.tasks).map_err(|error| Fault::Told(error.into()))?;
+    let tasks = part_of(&args.tasks, args.part)?;
     let labelled: Vec<(&Task, bool)> = tasks.iter().filter_map(|task| Some((task, answerable(task)?))).collect();
     if labelled.is_empty() {
         let message = "no task of `{}` is labelled: `answerability` is missing";

@@ -171,6 +171,29 @@ fn judges_on_a_server_are_asked_once() {
     assert_eq!((first, asked), (again, count.load(Ordering::SeqCst)));
 }
 
+#[test]
+fn a_part_of_the_tasks_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    files(directory.path());
+    let all = fs::read_to_string(directory.path().join("tasks.jsonl")).unwrap();
+    let (mut several, mut answers) = (String::new(), String::new());
+    for n in 0..8 {
+        let line = all.lines().next().unwrap().replace("\"a\"", &format!("\"q{n}\""));
+        several += &format!("{}\n", line.replace("When does the ferry leave?", &format!("Question {n}?")));
+        answers += &format!("{{\"task_id\": \"q{n}\", \"predictions\": [{{\"text\": \"At noon.\"}}]}}\n");
+    }
+    fs::write(directory.path().join("tasks.jsonl"), several).unwrap();
+    fs::write(directory.path().join("answers.jsonl"), answers).unwrap();
+    for (part, tasks) in [("learn", "3 answers"), ("held-out", "5 answers"), ("all", "8 answers")] {
+        let output = eval(directory.path(), &["--answers", "answers.jsonl", "--part", part]);
+        assert!(output.status.success() && text(&output.stdout).starts_with(tasks), "{part}: {output:?}");
+    }
+    fs::write(directory.path().join("tasks.jsonl"), "{\"_id\":\"q2\",\"text\":\"Question 2?\",\"target\":\"a\"}")
+        .unwrap();
+    let none = eval(directory.path(), &["--answers", "answers.jsonl", "--part", "held-out"]);
+    assert!(text(&none.stderr).contains("has no tasks in the part `held-out`"), "{none:?}");
+}
+
 /// As questions without judgements are published: how many answers say that they do not know is counted.
 #[test]
 fn tasks_may_have_neither_judgements_nor_references() {

@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _};
 use turnflow_engine::spec::Override;
 
+use super::inputs::PartArg;
 use crate::commands::{Cli, EngineArgs};
 
 /// Run tasks and score the hits and the answers.
@@ -45,7 +46,7 @@ pub struct EvalArgs {
     /// scores are shown beside the published ones and the judgements of people.
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "answers", "set", "tasks", "qrels", "hits", "only_hits", "sample", "max_references", "against", "report", "run",
-        "predictions", "subtasks", "data", "results", "rows", "again", "local",
+        "predictions", "subtasks", "data", "results", "rows", "again", "local", "part",
     ])]
     pub(super) published: Option<PathBuf>,
     /// MTRAG tasks or BEIR queries, as JSON Lines. A matrix names its own.
@@ -66,6 +67,10 @@ pub struct EvalArgs {
     /// Run only the nodes needed for these hits, and compute no answers.
     #[arg(long, conflicts_with = "answers")]
     pub(super) only_hits: bool,
+    /// Run only the tasks of one half, by a hash of the first question of their conversation: `learn`, or `held-out` for
+    /// what was learned on the other half.
+    #[arg(long, value_enum, default_value = "all", hide_default_value = true)]
+    pub(super) part: PartArg,
     /// Run a random sample of this many tasks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) sample: Option<u32>,

@@ -5,24 +5,51 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use clap::ValueEnum;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::PortType;
 
+use super::EvalArgs;
 use crate::commands::Fault;
 use turnflow_eval::metrics::Qrels;
-use turnflow_eval::tasks::{Task, read_tasks};
+use turnflow_eval::tasks::{Part, Task, read_tasks};
 use turnflow_eval::trec::read_qrels;
 
 /// The name for all nodes that output Hits.
 const ALL: &str = "all";
 
-/// Reads the tasks with at most `most` reference passages, or a sample of them.
-pub(super) fn tasks(path: &Path, most: Option<usize>, size: Option<u32>, seed: u64) -> Result<Vec<Task>, Fault> {
+/// Reads the tasks of a part with at most `most` reference passages, or a sample of them.
+pub(super) fn tasks(path: &Path, most: Option<usize>, args: &EvalArgs) -> Result<Vec<Task>, Fault> {
+    let tasks = part_of(path, args.part)?;
+    Ok(sample(referring(tasks, most)?, args.sample.map(|size| size as usize), args.seed))
+}
+
+/// Which tasks of a file run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::commands) enum PartArg {
+    /// All tasks.
+    All,
+    /// The half to learn on.
+    Learn,
+    /// The half that is held out.
+    HeldOut,
+}
+
+/// Reads the tasks of a part.
+pub(in crate::commands) fn part_of(path: &Path, part: PartArg) -> Result<Vec<Task>, Fault> {
     let tasks = read_tasks(path).map_err(|error| Fault::Told(error.into()))?;
     if tasks.is_empty() {
         return Err(Fault::Told(anyhow!("`{}` has no tasks", path.display())));
     }
-    Ok(sample(referring(tasks, most)?, size.map(|size| size as usize), seed))
+    let (tasks, name) = match part {
+        PartArg::All => return Ok(tasks),
+        PartArg::Learn => (Part::Learn.choose(tasks), "learn"),
+        PartArg::HeldOut => (Part::HeldOut.choose(tasks), "held-out"),
+    };
+    if tasks.is_empty() {
+        return Err(Fault::Told(anyhow!("`{}` has no tasks in the part `{name}`", path.display())));
+    }
+    Ok(tasks)
 }
 
 /// The tasks with at most this many reference passages.

@@ -25,7 +25,7 @@ use turnflow_engine::wording::count;
 pub use self::args::EvalArgs;
 pub(super) use self::evaluation::scored_run;
 use self::evaluation::{Evaluation, Ready, Scored, Subject};
-pub(super) use self::inputs::judgements;
+pub(super) use self::inputs::{PartArg, judgements, part_of};
 use self::inputs::{hits_nodes, wanted};
 use super::output::{check_directory, check_file};
 use super::{Fault, Outcome, PipelineArgs, told, write};
@@ -60,7 +60,7 @@ fn run_pipeline(args: &EvalArgs, tasks_file: &Path) -> Outcome {
     check_directory("--report", args.report.as_deref(), &["report.json", "index.html"])?;
     check_directory("--subtasks", args.subtasks.as_deref(), &subtasks::files())?;
     let metrics = args.metrics.as_deref().map(generation::Metrics::read).transpose()?;
-    let tasks = inputs::tasks(tasks_file, args.max_references, args.sample, args.seed)?;
+    let tasks = inputs::tasks(tasks_file, args.max_references, args)?;
     let against = args.against.as_deref().map(read_run).transpose().map_err(|error| told(error.into()))?;
     let beside =
         args.beside.as_deref().map(turnflow_eval::report::read).transpose().map_err(|error| told(error.into()))?;

@@ -16,11 +16,11 @@ use turnflow_engine::spec::Override;
 use turnflow_engine::wording::count;
 
 use super::answering::{Answered, answer_tasks};
-use super::eval::{judgements, scored_run};
+use super::eval::{PartArg, judgements, part_of, scored_run};
 use super::output::{check_directory, check_file};
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, catalog, write};
 use turnflow_eval::metrics::{Level, Qrels, Run};
-use turnflow_eval::tasks::{Task, read_tasks};
+use turnflow_eval::tasks::Task;
 use turnflow_eval::tuning::{Learned, Objective, Question, learn, mean};
 
 /// A top-k that is large enough for all candidates.
@@ -43,6 +43,10 @@ pub struct TuneArgs {
     /// Judgements (qrels), tab-separated: query, passage or document, grade.
     #[arg(long)]
     qrels: PathBuf,
+    /// Learn only on the tasks of one half, by a hash of the first question of their conversation: `learn`. Then
+    /// `turnflow eval --part held-out` measures on the other half.
+    #[arg(long, value_enum, default_value = "all", hide_default_value = true)]
+    part: PartArg,
     /// The node: a Hybrid, RankFusion, Rrf or RerankEnsemble, whose `weights` are learned; a Dense, for the query
     /// adapter of its model; an AskedBefore, for its questions; or a TreeRerank, for the features of its candidates.
     #[arg(long, value_name = "NODE")]
@@ -74,7 +78,7 @@ pub struct TuneArgs {
 pub(super) fn run(args: &TuneArgs) -> Outcome {
     check_file("--output", args.output.as_deref())?;
     check_directory("--features", args.features.as_deref(), &["features.json"])?;
-    let tasks = read_tasks(&args.tasks).map_err(|error| Fault::Told(error.into()))?;
+    let tasks = part_of(&args.tasks, args.part)?;
     let qrels = judgements(&args.qrels, &tasks)?;
     let plan = args.pipeline.plan()?;
     if args.features.is_some() && features::depth(&plan, &args.node).is_none() {

@@ -26,8 +26,6 @@ pub(super) struct Data {
     /// The directory.
     pub directory: PathBuf,
     most: Option<usize>,
-    size: Option<u32>,
-    seed: u64,
     /// By the names of the two files.
     read: BTreeMap<(String, Option<String>), Rc<RowData>>,
 }
@@ -57,19 +55,18 @@ impl Data {
             };
             return Err(Fault::Told(anyhow!("{what}{help}")));
         }
-        let most = config.max_references;
-        Ok(Self { directory, most, size: args.sample, seed: args.seed, read: BTreeMap::new() })
+        Ok(Self { directory, most: config.max_references, read: BTreeMap::new() })
     }
 
     /// The data of a row.
-    pub fn of(&mut self, matrix: &Matrix, row: &Row) -> Result<Rc<RowData>, Fault> {
+    pub fn of(&mut self, matrix: &Matrix, row: &Row, args: &EvalArgs) -> Result<Rc<RowData>, Fault> {
         let tasks = row.config.tasks.as_ref().unwrap_or(&matrix.config.tasks).clone();
         let qrels = row.config.qrels.as_ref().or(matrix.config.qrels.as_ref()).cloned();
         let key = (tasks, qrels);
         if let Some(known) = self.read.get(&key) {
             return Ok(known.clone());
         }
-        let tasks = inputs::tasks(&self.directory.join(&key.0), self.most, self.size, self.seed)?;
+        let tasks = inputs::tasks(&self.directory.join(&key.0), self.most, args)?;
         let qrels = key.1.as_ref().map(|qrels| judgements(&self.directory.join(qrels), &tasks)).transpose()?;
         let tasks_hash = Hashes::of_json(&tasks)?;
         let qrels_hash = qrels.as_ref().map(Hashes::of_json).transpose()?;

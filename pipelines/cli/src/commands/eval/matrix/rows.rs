@@ -62,7 +62,7 @@ impl<'a> Preparing<'a> {
     /// Plans a row and compares it with its stored result. Mistakes in its pipeline are printed.
     pub fn prepare(&mut self, row: &Row, is_chosen: bool, data: &mut Data) -> Result<Prepared, Fault> {
         let Some(file) = row.config.pipeline_file(self.args.local) else { return Ok(Prepared::NoFile) };
-        let data_of_row = data.of(self.matrix, row)?;
+        let data_of_row = data.of(self.matrix, row, self.args)?;
         let planned = plan_row(self.matrix, row, file, Some(&data.directory), &self.args.set, catalog());
         let ready = match self.ready(row, planned, data_of_row) {
             Ok(ready) => ReadyRow { file: file.written.clone(), ..ready },
