@@ -293,8 +293,8 @@ fn numbers(text: &str) -> Vec<String> {
     numbers
 }
 
-/// The evidence span, its number of words, and how many it must have. It is the evidence that the model named, which must
-/// occur whole; else a span of the answer, in the passage whose number was named, or in any.
+/// The evidence span, its number of words, and how many it must have. It is the evidence that the model named, which
+/// must occur whole; else a span of the answer, in the passage whose number was named, or in any.
 fn evidence_span(text: &str, named: Option<&str>, passages: &[&str], least: usize) -> (String, usize, usize) {
     let of_answer = |passages: &[&str]| {
         let (span, length) = longest_span(text, passages);

@@ -293,7 +293,10 @@ mod tests {
 
     #[test]
     fn sampling_without_labels_has_the_key_of_earlier_versions() {
-        let before = r#"{"max_tokens":256,"temperature":0.0,"top_p":1.0,"top_k":0,"repetition_penalty":1.0,"seed":0,"stop":[],"beams":1,"no_repeat_ngram":0,"length_penalty":1.0,"early_stopping":true}"#;
+        let before = concat!(
+            r#"{"max_tokens":256,"temperature":0.0,"top_p":1.0,"top_k":0,"repetition_penalty":1.0,"seed":0,"#,
+            r#""stop":[],"beams":1,"no_repeat_ngram":0,"length_penalty":1.0,"early_stopping":true}"#,
+        );
         assert_eq!(of_sampling(&Sampling::default()), before.as_bytes());
         let labelled = String::from_utf8(of_sampling(&Sampling::default().of_labels(["a"]))).unwrap();
         assert!(labelled.ends_with(r#""labels":["a"]}"#), "{labelled}");

@@ -47,8 +47,8 @@ pub struct Sampling {
     pub no_repeat_ngram: usize,
     pub length_penalty: f32,
     pub early_stopping: bool,
-    /// The replies that an operator asks for, of which the text is one. A model that computes likelihoods gives the most
-    /// likely one, and the probability of each (`Generation::labels`); others write freely. Default: none.
+    /// The replies that an operator asks for, of which the text is one. A model that computes likelihoods gives the
+    /// most likely one, and the probability of each (`Generation::labels`); others write freely. Default: none.
     #[serde(default)]
     pub labels: Vec<String>,
 }

@@ -288,7 +288,8 @@ fn plain(text: &str) -> String {
 /// The check with the evidence that a model named for a short answer.
 pub(crate) const EVIDENCE: &str = "evidence";
 
-/// The evidence that a model names after a short answer: the rest of a line that begins with `Evidence:` or `[Evidence]`.
+/// The evidence that a model names after a short answer: the rest of a line that begins with `Evidence:` or
+/// `[Evidence]`.
 pub(crate) fn named_evidence(text: &str) -> Option<String> {
     let of = |line: &str| {
         let line = line.trim().trim_start_matches(['*', '-', '#', ' ']);

@@ -15,9 +15,9 @@
 //! This contributes most of the effect: rules often cannot tell what "it" is, but its words are among the salient ones.
 //! On 161 tasks of MTRAG, BM25's nDCG@5 is 0.740 for the last turn, 0.774 for the last two, 0.815 for this operator.
 //!
-//! That is what is searched (the query's `text`). What a model is asked and a user is shown (the query's `asked`) is the
-//! question as a person would say it, with references replaced only by names that are certain (`sentence.rs`), or else
-//! the user's own question.
+//! That is what is searched (the query's `text`). What a model is asked and a user is shown (the query's `asked`) is
+//! the question as a person would say it, with references replaced only by names that are certain (`sentence.rs`), or
+//! else the user's own question.
 //!
 //! The first turn passes unchanged. The same conversation gives the same query. Cost: one pass over the history, a few
 //! microseconds per utterance. If the history is longer than one mebibyte, only its newest mebibyte is read.
@@ -347,6 +347,15 @@ mod tests {
         ] {
             assert_eq!(sentence(history, question).as_deref(), want, "{question}");
         }
+    }
+
+    /// Each reference reads what was said, so both are bounded.
+    #[test]
+    fn a_long_question_is_kept_as_it_is() {
+        let reply = format!("agent: {}", "Andrew Carnegie gave. ".repeat(5000));
+        let history = ["user: Who was Andrew Carnegie?", &reply, "user: Was he rich?", &reply];
+        assert_eq!(sentence(&history, &"Where did he live? ".repeat(2000)), None);
+        assert_eq!(sentence(&history, "Where did he live?").as_deref(), Some("Where did Andrew Carnegie live?"));
     }
 
     /// Queries have both.

@@ -42,8 +42,8 @@ pub enum Rewritten {
 }
 
 /// Words that may refer to something said before.
-pub(super) const REFERENCES: &str = "it its they them their theirs he him his she her hers this that these those one ones there such itself \
-    themselves";
+pub(super) const REFERENCES: &str = "it its they them their theirs he him his she her hers this that these those one ones \
+    there such itself themselves";
 /// A question that starts with one of these continues the conversation.
 const GOES_ON: &str = "and or but so also then why any anything other another no yes sorry";
 const DETERMINERS: &str = "a an the my your our this that some any every each";

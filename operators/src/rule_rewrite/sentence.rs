@@ -13,16 +13,27 @@ use super::resolve::{REFERENCES, about, is_of_nothing, names_within};
 use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, listed, lower, words};
 
 /// A name after one of these is a circumstance of its question, and not the topic.
-const CIRCUMSTANCES: &str = "of in at on near from to into with by for between after before since during outside inside within than \
-    as like over under through via against without";
+const CIRCUMSTANCES: &str = "of in at on near from to into with by for between after before since during outside inside \
+    within than as like over under through via against without";
 /// Words after "it" that begin what it stands for.
 const WHAT_FOLLOWS: &str = "to that if when whether";
 /// Questions that are looked back through, while they only refer further back.
 const BACK: usize = 3;
+/// Words of a question that a person would say; a longer one is kept as it is.
+const WORDS: usize = 40;
+/// Utterances that are read, newest first, and bytes of the beginning of each. Every reference reads them anew.
+const READ: (usize, usize) = (12, 600);
 
 /// The question with all references replaced; `None` if it has none, or if one of them is not certain.
-pub(super) fn sentence(history: &[Said<'_>], question: &str) -> Option<String> {
+pub(super) fn sentence<'a>(history: &[Said<'a>], question: &str) -> Option<String> {
     let asked = words(question);
+    if asked.len() > WORDS {
+        return None;
+    }
+    let (utterances, bytes) = READ;
+    let newest = &history[history.len().saturating_sub(utterances)..];
+    let beginning = |said: &Said<'a>| Said { text: &said.text[..said.text.floor_char_boundary(bytes)], ..*said };
+    let history: &[Said<'_>] = &newest.iter().map(beginning).collect::<Vec<_>>();
     if let Some(about) = about(question, &asked) {
         return fill(history, about);
     }
@@ -139,8 +150,8 @@ fn answer_to_who(history: &[Said<'_>], pronoun: &str) -> Option<String> {
     (words(reply.text).len() <= 12 || names.len() == 1).then(|| first.text.clone())
 }
 
-/// The subject with which the last reply begins, if its question asked about the same pronoun: "How old is he?", "Ada Byron
-/// was …".
+/// The subject with which the last reply begins, if its question asked about the same pronoun: "How old is he?", "Ada
+/// Byron was …".
 fn subject_of_reply(history: &[Said<'_>], pronoun: &str) -> Option<String> {
     let [.., question, reply] = history else { return None };
     let (asked, said) = (words(question.text), words(reply.text));
@@ -205,8 +216,8 @@ fn is_topic(question: &str, asked: &[Word<'_>], name: &str) -> bool {
 const VERBS: &str =
     "make makes work works offer offers support supports cost costs mean means have has start end begin happen";
 /// Adjectives of nations.
-const NATIONS: &str = "american british english french german italian spanish chinese japanese korean indian russian canadian mexican \
-    european african asian irish scottish welsh dutch greek roman turkish arabic jewish christian muslim catholic \
+const NATIONS: &str = "american british english french german italian spanish chinese japanese korean indian russian \
+    canadian mexican european african asian irish scottish welsh dutch greek roman turkish arabic jewish christian muslim catholic \
     western eastern northern southern federal";
 
 /// The name with this head that the user used: "that law" for "Brianna's Law".

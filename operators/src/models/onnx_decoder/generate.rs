@@ -107,7 +107,11 @@ impl Decoder {
 
     /// The most likely of these labels after a prompt, and the probability of each.
     async fn labelled(&self, fitted: Fitted, labels: Vec<String>) -> Result<Generation, InferenceError> {
-        let Fitted { tokens: prompt, cut, left_out } = fitted;
+        let Fitted { tokens: mut prompt, cut, left_out } = fitted;
+        if prompt.is_empty() {
+            // The first scored token needs a token before it.
+            prompt.push(self.ends[0]);
+        }
         let mut texts: Vec<(Vec<u32>, usize)> = Vec::new();
         for label in &labels {
             // Without a chat format, the prompt ends with a word.
