@@ -1,7 +1,10 @@
 //! Reads the files, and follows them.
 
+mod known;
+mod whole;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,12 +12,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use turnflow_engine::connector::{ConnectorError, Stopped, TurnOutput};
 use turnflow_records::decode;
 
+use self::known::Known;
 use super::entry::{Entry, Form};
-use super::identify::{compared, is_beginning, is_utf_16, logs_of, may_be};
+use super::identify::is_utf_16;
 use super::listing::Found;
 use super::reader::{Open, Step};
-use super::{Files, Identity, KEPT, columns, order, shown};
-use crate::known_file::{Content, Digest};
+use super::{Files, Identity, KEPT, order, shown};
 use crate::lines::Line;
 
 /// How often open files are looked at.
@@ -284,20 +287,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Which file one is that is not known by its inode; none if it cannot be read, which is told.
-    fn known_or_told(&mut self, file: &Found) -> Option<Known> {
-        if file.size == 0 {
-            return None;
-        }
-        match self.known(file) {
-            Ok(known) => Some(known),
-            Err(error) => {
-                self.tell(&file.path, &error);
-                None
-            }
-        }
-    }
-
     /// Reads a file that is not known by its inode: it goes on with a lost one, or copies another one, or is new.
     fn take(&mut self, file: &Found, known: Known) -> Result<(), ConnectorError> {
         match known {
@@ -338,122 +327,6 @@ impl<'a> Run<'a> {
                 self.read(id, file.state(), !self.follows)
             }
             Known::New => Ok(()),
-        }
-    }
-
-    fn known(&mut self, file: &Found) -> io::Result<Known> {
-        // A document that is put in the place of another one goes on with that, if its records do.
-        let plain = decode::plain(&file.path);
-        let is_there =
-            |entry: &Entry| entry.is_lost && entry.form == Form::Whole && decode::plain(&entry.path) == plain;
-        let there = self.entries.iter().filter(|(_, entry)| is_there(entry));
-        // Of a copy in another packing, less may be known.
-        if let Some((id, _)) = there.max_by_key(|(_, entry)| (entry.path == file.path, entry.line)) {
-            return Ok(Known::Lost(*id));
-        }
-        // Of the lost ones that it may be, the one of which it has most.
-        let mut lost: Vec<(u64, u64, Digest)> = Vec::new();
-        for (id, entry) in self.entries.iter().filter(|(_, entry)| entry.is_lost && entry.length > 0) {
-            if may_be(entry, file) {
-                lost.push((*id, entry.length, entry.digest.clone()));
-            }
-        }
-        lost.sort_by_key(|(id, length, _)| (*length, *id));
-        if !lost.is_empty() {
-            let lengths: Vec<(u64, Digest)> =
-                lost.iter().map(|(_, length, digest)| (*length, digest.clone())).collect();
-            let equal = compared(File::open(&file.path)?, &lengths)?;
-            if let Some((id, ..)) =
-                lost.iter().zip(equal).filter(|(_, is_equal)| *is_equal).map(|(one, _)| one).next_back()
-            {
-                return Ok(Known::Lost(*id));
-            }
-        }
-        // A copy of one that is still there, as before it is truncated.
-        for path in logs_of(&file.path) {
-            let Some(id) = self.by_path.get(&path) else { continue };
-            if self.entries.get(id).is_some_and(|entry| !entry.is_lost)
-                && is_beginning(File::open(&file.path)?, File::open(&path)?)?
-            {
-                return Ok(Known::Copy(*id));
-            }
-        }
-        Ok(Known::New)
-    }
-
-    /// A copy of a file that is there has nothing new, once it is complete and that file is read so far.
-    fn copied(&mut self, file: &Found, of: u64) -> io::Result<()> {
-        if self.follows && !self.is_quiet(file.state()) {
-            return Ok(());
-        }
-        let (length, digest) = content(File::open(&file.path)?)?;
-        let Some(original) = self.entries.get(&of).filter(|original| length <= original.length) else { return Ok(()) };
-        let mut entry = Entry::new(file, original.form);
-        (entry.seen, entry.copy_of) = (Some(file.state()), Some(of));
-        if length == original.length {
-            (entry.line, entry.records) = (original.line, original.records.clone());
-        }
-        (entry.length, entry.digest) = (length, digest);
-        let id = self.live(file).unwrap_or(self.next);
-        self.next = self.next.max(id + 1);
-        self.output.begins(entry.place(id));
-        self.entries.insert(id, entry);
-        self.by_identity.insert((file.identity, file.created), id);
-        self.by_path.insert(file.path.clone(), id);
-        Ok(())
-    }
-
-    /// The file of which this one is a copy: it was one before, or it is the same in another packing.
-    fn is_copy(&self, id: u64, entry: &Entry) -> io::Result<Option<u64>> {
-        let twins = self.twins(id, entry).filter(|(_, twin)| entry.form == Form::Lines && twin.copy_of != Some(id));
-        for of in entry.copy_of.into_iter().chain(twins.map(|(of, _)| of)) {
-            if let Some(original) = self.entries.get(&of).filter(|original| !original.is_lost)
-                && is_beginning(File::open(&entry.path)?, File::open(&original.path)?)?
-            {
-                return Ok(Some(of));
-            }
-        }
-        Ok(None)
-    }
-
-    /// What goes on in another way than the file of which it was a copy is a file of its own.
-    fn diverged(&mut self, id: u64) {
-        let of = self.entries.get(&id).and_then(|entry| entry.copy_of);
-        let is_there = of.and_then(|of| self.entries.get(&of)).is_some_and(|original| !original.is_lost);
-        if let Some(entry) = self.entries.get_mut(&id).filter(|_| is_there) {
-            (entry.copy_of, entry.length, entry.line, entry.records) = (None, 0, 0, None);
-            entry.digest = Digest::default();
-            self.open.retain(|(of, _)| *of != id);
-        }
-    }
-
-    /// The files that have the path of this one, but for the packing.
-    fn twins(&self, id: u64, entry: &Entry) -> impl Iterator<Item = (u64, &Entry)> {
-        let ids = self.by_plain.get(&decode::plain(&entry.path));
-        let ids = ids.into_iter().flatten().filter(move |of| **of != id);
-        let form = entry.form;
-        ids.filter_map(|of| Some((*of, self.entries.get(of)?))).filter(move |(_, of)| of.form == form)
-    }
-
-    /// A log that was packed and is written unpacked again, or packed once more, has what was read of it in the other form.
-    fn adopt(&mut self, id: u64) {
-        let Some(entry) = self.entries.get(&id).filter(|entry| entry.form == Form::Lines) else { return };
-        let mut read: Vec<(u64, Digest, u64)> = self
-            .twins(id, entry)
-            .filter(|(_, twin)| twin.length > entry.length)
-            .map(|(_, twin)| (twin.length, twin.digest.clone(), twin.line))
-            .collect();
-        if read.is_empty() {
-            return;
-        }
-        read.sort_by_key(|(length, ..)| *length);
-        let lengths: Vec<(u64, Digest)> = read.iter().map(|(length, digest, _)| (*length, digest.clone())).collect();
-        // Reading it says what is wrong with it.
-        let equal = File::open(&entry.path).and_then(|file| compared(file, &lengths)).unwrap_or_default();
-        let most = read.into_iter().zip(equal).filter(|(_, is_equal)| *is_equal).map(|(one, _)| one).next_back();
-        if let (Some((length, digest, line)), Some(entry)) = (most, self.entries.get_mut(&id)) {
-            (entry.length, entry.digest, entry.line) = (length, digest, line);
-            self.open.retain(|(of, _)| *of != id);
         }
     }
 
@@ -576,178 +449,6 @@ impl<'a> Run<'a> {
                 let reason = format!("the line has {bytes} bytes, more than {limit}");
                 self.output.dead_beginning(&position, &reason, start);
                 Ok(())
-            }
-        }
-    }
-
-    /// Reads a file as a whole. What comes after the records that were read is new; if these have changed, all is.
-    fn whole(&mut self, id: u64, state: (u64, u64), is_end: bool) -> Result<(), Fault> {
-        let Some(mut entry) = self.entries.get(&id).cloned() else { return Ok(()) };
-        let is_quiet = self.is_quiet(state);
-        if !is_end && !is_quiet {
-            entry.is_pending = true;
-            self.entries.insert(id, entry);
-            return Ok(());
-        }
-        let known = self.same(id, &entry)?;
-        // A program that writes it anew empties it first.
-        let is_changed = |path: &Path| {
-            let now = fs::metadata(path).map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
-            now.is_ok_and(|now| now != state)
-        };
-        if self.follows && is_changed(&entry.path) {
-            entry.is_pending = true;
-            self.entries.insert(id, entry);
-            return Ok(());
-        }
-        let mut chain = Chain::default();
-        let mut stopped = None;
-        let (output, path) = (self.output, entry.path.clone());
-        let each = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
-            let (record, position) = match &found {
-                Ok(record) => (record.value.to_string(), record.source.to_string()),
-                Err((source, error)) => (error.to_string(), source.to_string()),
-            };
-            chain.add(record.as_bytes());
-            if chain.count <= known || stopped.is_some() {
-                return;
-            }
-            (entry.line, entry.records, entry.seen) = (chain.count, Some(chain.hashes()), None);
-            match found {
-                Ok(_) => stopped = output.line(record.as_bytes(), &position, Some(entry.place(id))).err(),
-                Err(_) => output.dead_letter(&position, &format!("not read: {record}"), b""),
-            }
-        };
-        let odd = decode::read(&path, &self.files.options, true, Some(&columns), each)?;
-        if let Some(stopped) = stopped {
-            return Err(stopped.into());
-        }
-        if chain.count < known {
-            if let Some(entry) = self.entries.get_mut(&id) {
-                entry.is_pending = true;
-            }
-            return Ok(());
-        }
-        if odd.unread > 0 && self.told.insert(path.clone()) {
-            tracing::warn!(file = %path.display(), files = odd.unread, "files without text in an archive are not read");
-        }
-        let metadata = fs::metadata(&path)?;
-        let file = File::open(&path)?;
-        (entry.length, entry.digest) = content(file)?;
-        let now = Found::of(PathBuf::new(), &metadata, true).state();
-        (entry.seen, entry.is_pending) = (Some(state), now != state);
-        (entry.line, entry.records) = (chain.count, Some(chain.hashes()));
-        self.output.begins(entry.place(id));
-        self.entries.insert(id, entry);
-        Ok(())
-    }
-
-    /// The chain of the records of a file; `each` sees it after each of them.
-    fn chain(&self, path: &Path, each: &mut dyn FnMut(&Chain)) -> io::Result<Chain> {
-        let mut chain = Chain::default();
-        let add = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
-            match found {
-                Ok(record) => chain.add(record.value.to_string().as_bytes()),
-                Err((_, error)) => chain.add(error.to_string().as_bytes()),
-            }
-            each(&chain);
-        };
-        decode::read(path, &self.files.options, true, Some(&columns), add)?;
-        Ok(chain)
-    }
-
-    /// How many of the records of a file were read before: all, all but the last, which has grown, or none. They may have
-    /// been read of the file in another packing.
-    fn same(&self, id: u64, entry: &Entry) -> io::Result<u64> {
-        let read: Vec<(u64, &(String, String))> = std::iter::once(entry)
-            .chain(self.twins(id, entry).map(|(_, twin)| twin))
-            .filter_map(|of| Some((of.line, of.records.as_ref().filter(|_| of.line > 0)?)))
-            .collect();
-        if read.is_empty() {
-            return Ok(0);
-        }
-        let mut same = 0;
-        let chain = self.chain(&entry.path, &mut |chain| {
-            let hash = chain.hash();
-            let is_read = |(line, (all, before)): &(u64, &(String, String))| {
-                chain.count == *line && hash == *all || chain.count + 1 == *line && hash == *before
-            };
-            if read.iter().any(is_read) {
-                same = chain.count;
-            }
-        })?;
-        // Of the other one more may have been read than this one has.
-        for (_, twin) in self.twins(id, entry) {
-            let Some((all, _)) = twin.records.as_ref().filter(|_| same < chain.count && twin.line > chain.count) else {
-                continue;
-            };
-            // What is at its path may be newer, if it has what was read.
-            let (mut is_beginning, mut is_it) = (false, false);
-            let is_here = &mut |of: &Chain| {
-                is_beginning |= of.count == chain.count && of.last == chain.last;
-                is_it |= of.count == twin.line && of.hash() == *all;
-            };
-            if self.chain(&twin.path, is_here).is_ok() && is_beginning && is_it {
-                same = chain.count;
-            }
-        }
-        if same == 0 && entry.line > 0 {
-            tracing::info!(file = %entry.path.display(), "the file was rewritten; its records are read again");
-        }
-        Ok(same)
-    }
-}
-
-/// Which file an unknown one is.
-enum Known {
-    /// It goes on with a lost one.
-    Lost(u64),
-    /// It is a copy of one that is still there.
-    Copy(u64),
-    New,
-}
-
-/// Hashes of records, one after another.
-#[derive(Default)]
-struct Chain {
-    count: u64,
-    last: [u8; 32],
-    before: [u8; 32],
-}
-
-impl Chain {
-    fn add(&mut self, record: &[u8]) {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.last).update(record);
-        (self.before, self.last) = (self.last, *hasher.finalize().as_bytes());
-        self.count += 1;
-    }
-
-    fn hash(&self) -> String {
-        blake3::Hash::from(self.last).to_hex().to_string()
-    }
-
-    /// The hashes of all, and of all but the last.
-    fn hashes(&self) -> (String, String) {
-        (self.hash(), blake3::Hash::from(self.before).to_hex().to_string())
-    }
-}
-
-/// The length and the digest of what is in a file, unpacked.
-fn content(file: File) -> io::Result<(u64, Digest)> {
-    use std::io::Read as _;
-    let (mut stream, _) = super::identify::unpacked(file)?;
-    let (mut content, mut length) = (Content::new(), 0);
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return Ok((length, content.digest(length))),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok((length, content.digest(length))),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-            Ok(read) => {
-                content.read(&bytes[..read]);
-                length += read as u64;
             }
         }
     }
