@@ -38,9 +38,10 @@ impl Compared {
     }
 
     pub fn to_json(&self) -> Value {
-        let differ = self.differ.iter().map(|(question, found, expected)| {
-            json!({"question": question, "passages": found, "expected": expected})
-        });
+        let differ = self
+            .differ
+            .iter()
+            .map(|(question, found, expected)| json!({"question": question, "passages": found, "expected": expected}));
         json!({
             "standing": self.turns.0,
             "compared": self.turns.1,
