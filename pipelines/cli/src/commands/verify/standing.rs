@@ -52,6 +52,9 @@ impl Compared {
 
     pub fn to_text(&self) -> String {
         let Self { turns: (all, compared), differ, reworded } = self;
+        if *all == 0 {
+            return String::new();
+        }
         let mut out = format!("standing answers: {compared} of {all} compared, {} differ", differ.len());
         if *reworded > 0 {
             out.push_str(&format!("; {reworded} have the same passages and other words"));
