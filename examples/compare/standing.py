@@ -1,14 +1,15 @@
 """An edit with standing questions: turnflow beside Pathway, with the same rows, questions, model and edits.
 
     python examples/compare/standing.py TURNFLOW OBLIQA MODEL_DIR [--questions 2000] [--edits 20]
-        [--only turnflow|pathway] [--words]
+        [--passages N] [--only turnflow|pathway]
 
 Needs Python 3.11 with the packages pathway, onnxruntime, tokenizers and numpy. OBLIQA has `corpus.jsonl` and
 `queries.dev.jsonl`; MODEL_DIR has `model.onnx` and `tokenizer.json`; ORT_DYLIB_PATH names the ONNX Runtime that turnflow loads.
-With --words, passages are found by BM25 and not by vectors.
 
 Both follow a JSON Lines file and keep the best ten passages of every question up to date: turnflow with `mode: Live`,
-Pathway with a live query of its index (`query`, not `query_as_of_now`). An edit adds a sentence to one row, and the file is
+Pathway with a live query of its index (`query`, not `query_as_of_now`). Of the indexes of Pathway 0.33 only `LshKnn`, which is
+approximate, answers live queries; BM25, usearch and brute force are "supported only in the as-of-now variant". turnflow's
+`Dense` is exact here. An edit adds a sentence to one row, and the file is
 replaced. Counted are the processor time of the process from then on, and the time until its output changes for the last time
 before two seconds of silence.
 """
@@ -46,9 +47,10 @@ def resident(pid):
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
-def serve_pathway(folder, model, words):
+def serve_pathway(folder, model):
     import pathway as pw
-    from pathway.stdlib.indexing import TantivyBM25Factory, UsearchKnnFactory
+    from pathway.stdlib.indexing import LshKnnFactory
+    from peers import Encoder
 
     class Row(pw.Schema):
         key: str = pw.column_definition(primary_key=True)
@@ -71,19 +73,13 @@ def serve_pathway(folder, model, words):
     rows = pw.io.jsonlines.read(folder / "docs.jsonl", schema=Row, mode="streaming", json_field_paths=fields, **often)
     rows = rows.select(rows.key, passage=joined(rows.title, rows.text))
     questions = pw.io.jsonlines.read(folder / "questions.jsonl", schema=Question, mode="static")
-    if words:
-        factory = TantivyBM25Factory()
-    else:
-        from peers import Encoder
+    encoder = Encoder(model, folder / "count")
 
-        encoder = Encoder(model, folder / "count")
+    @pw.udf(deterministic=True, return_type=pw.internals.dtype.ANY_ARRAY, cache_strategy=pw.udfs.DiskCache("encoder"))
+    def embed(text: str):
+        return encoder([text])[0]
 
-        @pw.udf(deterministic=True, return_type=pw.internals.dtype.ANY_ARRAY, cache_strategy=pw.udfs.DiskCache("encoder"))
-        def embed(text: str):
-            return encoder([text])[0]
-
-        cosine = pw.engine.USearchMetricKind.COS
-        factory = UsearchKnnFactory(dimensions=384, reserved_space=20000, embedder=embed, metric=cosine)
+    factory = LshKnnFactory(dimensions=384, distance_type="cosine", embedder=embed)
     index = factory.build_index(rows.passage, rows)
     found = index.query(questions.query, number_of_matches=TOP, collapse_rows=True).select(
         number=pw.left.number, keys=listed(pw.right.key))
@@ -95,18 +91,15 @@ def serve_pathway(folder, model, words):
 
 def command(name, folder, options):
     if name == "pathway":
-        words = ["--words"] if options.words else []
-        return [sys.executable, __file__, "--serve-pathway", str(folder), options.model, *words]
+        return [sys.executable, __file__, "--serve-pathway", str(folder), options.model]
     (folder / "turns.jsonl").write_text("".join(
         json.dumps({"conversation_id": f"c{row['number']}", "turn": 1, "speaker": "user", "text": row["query"]}) + "\n"
         for row in rows_of(folder / "questions.jsonl")))
     models = f'models: {{ "encoder": Onnx(path: "{options.model}/model.onnx", tokenizer: "{options.model}/tokenizer.json") }},'
-    hits = f'Bm25(input: "query", corpus: "docs", top: {TOP})'
-    if not options.words:
-        hits = f'Dense(input: "query", corpus: "docs", model: "encoder", top: {TOP})'
+    hits = f'Dense(input: "query", corpus: "docs", model: "encoder", top: {TOP})'
     (folder / "live.ron").write_text(f"""Pipeline(
         mode: Live(),
-        {"" if options.words else models}
+        {models}
         corpora: {{ "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) }},
         nodes: {{
             "turns": JsonLines(path: "turns.jsonl"),
@@ -182,19 +175,16 @@ def main():
     parser.add_argument("--questions", type=int, default=2000)
     parser.add_argument("--edits", type=int, default=20)
     parser.add_argument("--only", choices=["turnflow", "pathway"])
-    parser.add_argument("--words", action="store_true")
+    parser.add_argument("--passages", type=int)
     options = parser.parse_args()
     options.model = os.path.abspath(options.model)
     texts = [row["text"] for row in rows_of(os.path.join(options.data, "queries.dev.jsonl"))]
-    # Pathway reads a question as tantivy's query syntax.
-    from peers import plain
-
-    questions = [plain(texts[n % len(texts)]) + (f" {n}" if n >= len(texts) else "") for n in range(options.questions)]
+    questions = [texts[n % len(texts)] + (f" {n}" if n >= len(texts) else "") for n in range(options.questions)]
     for name in [options.only] if options.only else ["turnflow", "pathway"]:
-        measure(name, options, rows_of(os.path.join(options.data, "corpus.jsonl")), questions)
+        measure(name, options, rows_of(os.path.join(options.data, "corpus.jsonl"), options.passages), questions)
 
 
 if sys.argv[1:2] == ["--serve-pathway"]:
-    serve_pathway(Path(sys.argv[2]), sys.argv[3], "--words" in sys.argv)
+    serve_pathway(Path(sys.argv[2]), sys.argv[3])
 elif __name__ == "__main__":
     main()

@@ -245,7 +245,7 @@ impl Agent {
         let status = if says_idk(text, &self.builder.idk) { Status::Idk } else { Status::Answered };
         let text = if text.is_empty() { self.builder.idk.as_str() } else { text };
         let mut checks = Map::new();
-        let named = self.settings.words.and_then(|_| named);
+        let named = self.settings.words.and(named);
         checks.extend(named.map(|evidence| (EVIDENCE.to_owned(), evidence.into())));
         if !cited.passages.is_empty() {
             checks.insert("citations".into(), json!(cited.passages));

@@ -47,7 +47,7 @@ pub async fn faithfulness(
 /// The first JSON in a reply that has one of these names, or is a list with which the reply begins.
 fn json(reply: &str, names: &[&str]) -> Option<Json> {
     let is_first =
-        |at: usize| reply[..at].trim_matches(|c: char| c == '`' || c.is_whitespace()).replace("json", "") == "";
+        |at: usize| reply[..at].trim_matches(|c: char| c == '`' || c.is_whitespace()).replace("json", "").is_empty();
     let named = |text: &str| names.iter().any(|name| text.contains(&format!("\"{name}\":")));
     reply.match_indices(['{', '[']).find_map(|(at, _)| {
         let value: Json = serde_json::Deserializer::from_str(&reply[at..]).into_iter().next()?.ok()?;

@@ -122,8 +122,10 @@ pub struct Changed {
 impl Changed {
     /// The net effect of changes, one after the other.
     pub fn of(changes: &[Change]) -> Self {
-        // By passage: how often it is there more, and whether that is because of an edit.
-        let mut passages: BTreeMap<(Arc<str>, Arc<str>), (i32, BTreeMap<String, i32>)> = BTreeMap::new();
+        /// How often a passage is there more, and each of its contents.
+        type Net = (i32, BTreeMap<String, i32>);
+        // By document and passage.
+        let mut passages: BTreeMap<(Arc<str>, Arc<str>), Net> = BTreeMap::new();
         for Change { delta, .. } in changes {
             for (chunks, sign) in [(&delta.removed, -1), (&delta.added, 1)] {
                 for chunk in chunks {

@@ -21,13 +21,19 @@ const AT_ONCE: usize = 32;
 /// Differences that are shown.
 const SHOWN: usize = 10;
 
+/// An answer that stands on other passages than it should.
+struct Differing {
+    question: Arc<str>,
+    found: Vec<Arc<str>>,
+    expected: Vec<Arc<str>>,
+}
+
 /// The comparison of standing answers.
 #[derive(Default)]
 pub(super) struct Compared {
     /// All standing turns, and those that were compared.
     turns: (usize, usize),
-    /// The question, the passages that its answer stands on, and those that it should.
-    differ: Vec<(Arc<str>, Vec<Arc<str>>, Vec<Arc<str>>)>,
+    differ: Vec<Differing>,
     /// Same passages, other words: a language model was asked again.
     reworded: usize,
 }
@@ -41,7 +47,7 @@ impl Compared {
         let differ = self
             .differ
             .iter()
-            .map(|(question, found, expected)| json!({"question": question, "passages": found, "expected": expected}));
+            .map(|Differing { question, found, expected }| json!({"question": question, "passages": found, "expected": expected}));
         json!({
             "standing": self.turns.0,
             "compared": self.turns.1,
@@ -60,7 +66,7 @@ impl Compared {
             out.push_str(&format!("; {reworded} have the same passages and other words"));
         }
         out.push('\n');
-        for (question, found, expected) in differ.iter().take(SHOWN) {
+        for Differing { question, found, expected } in differ.iter().take(SHOWN) {
             out.push_str(&format!("  {question}\n    stands on {found:?}\n    should be {expected:?}\n"));
         }
         out
@@ -107,7 +113,7 @@ pub(super) fn compare(args: &VerifyArgs, shadow: PathBuf) -> Result<Compared, Fa
         };
         if texts(&stands) != texts(&now) {
             let ids = |record: &AnswerRecord| record.hits.iter().map(|hit| hit.passage.clone()).collect();
-            result.differ.push((question, ids(&stands), ids(&now)));
+            result.differ.push(Differing { question, found: ids(&stands), expected: ids(&now) });
         } else if (stands.status, &stands.answer) != (now.status, &now.answer) {
             result.reworded += 1;
         }
