@@ -1,7 +1,7 @@
 //! Standing turns: turns of a live pipeline, which are answered again when an epoch changes what
 //! they retrieve.
 //!
-//! A standing turn runs through the pipeline again at each new epoch. Model outputs are cached, so a
+//! A standing turn runs through the pipeline again when a new epoch may change its answer. Model outputs are cached, so a
 //! turn with the same passages costs no model call. A sink gets nothing if the answer is unchanged;
 //! otherwise it gets the retraction of the old answer, and the new answer as the next revision. New
 //! turns have priority.

@@ -119,8 +119,9 @@ impl State {
         shared: &TurnsShared,
     ) -> Option<Slot> {
         let own = || Owner::Turn(turn.key.clone());
-        if context.cached.is_some() {
-            let slot = self.cached.get(&context.key?)?.slot;
+        if let Some(cached) = &context.cached {
+            // The same may have been answered again since, from later passages.
+            let slot = self.cached.get(&context.key?).filter(|answer| answer.epoch == cached.epoch)?.slot;
             return (stands && self.watched.share(slot, own())).then_some(slot);
         }
         let mut reads = std::mem::take(&mut *context.reads.as_ref()?.lock());
