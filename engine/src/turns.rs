@@ -9,6 +9,102 @@
 //!
 //! Every port carries exactly one value per turn, so operators join their inputs by count: a slow
 //! turn delays only its own conversation.
+//!
+//! # From a turn to its answer
+//!
+//! There is one timely dataflow per source and one per *generation*, which is a plan as it runs. This module builds
+//! both. A source's dataflow lives as long as the source. When a turn starts, it is handed over, within its worker, to
+//! the generation that its epoch names.
+//!
+//! 1. **Source.** A turn source (`connectors/src/jsonl_turns/`, `connectors/src/stdin.rs`, `connectors/src/turns/`)
+//!    runs on its own thread, with a bounded channel. The source's operator reads the channel while the number and the
+//!    bytes of waiting records are within their limits (`backlog.rs`).
+//! 2. **Conversation.** Records are exchanged by conversation to `engine/src/turns/conversations/`, which keeps their
+//!    order and the history.
+//!    - A turn can start when the previous turn of its conversation is delivered.
+//!    - At most `max_in_flight` turns run at once. Workers and callers get these slots in turn (`slots.rs`), and those
+//!      of one worker its conversations in the order of their requests. A conversation has one turn in flight, so one
+//!      with many turns does not hold up the others.
+//!    - Conversations that have been idle longest leave memory (`conversations/held.rs`) and are loaded from the store
+//!      when they are needed. Turns that an earlier process answered are applied without a call
+//!      (`conversations/taken_over.rs`).
+//!    - A turn that starts pins the newest snapshot, and thereby its generation, and enters it through the generation's
+//!      ingress (`ingress.rs`). The guard travels with each of the turn's values (`Flow`, `TurnContext`), so nothing is
+//!      looked up by number.
+//! 3. **Operators.** `engine/src/turns/node.rs` wires every node between source and sink. Each port carries exactly one
+//!    value per turn, so inputs are joined by count; then the operator is called.
+//!    - If an input has failed, the failure replaces the operator's value, unless the operator accepts failures, as
+//!      `Fallback` does.
+//!    - An operator estimates the cost of a call in advance (`Operator::weight`, in bytes of text and values of an
+//!      index). A cheap call runs on the worker up to its first wait. If its value is ready at once, it is sent at
+//!      once. If the call waits for a model, it continues on the I/O threads while the node holds the turn's
+//!      capability, and wakes the worker when it ends. A retriever does little after a wait, for example for the
+//!      passages of another process; its call continues on the worker (`Operator::continues_here`).
+//!    - An expensive call runs on separate threads from the beginning, at most as many at once as there are cores
+//!      (`engine/src/compute.rs`). Scans of one index that wait for a core run in one pass (`engine/src/together.rs`).
+//!    - A transient failure (`is_transient`) is retried after a pause that blocks no thread (`turns/retry.rs`), and a
+//!      warning records it. A failure that a back end has already retried itself is not retried.
+//! 4. **Models.** A call to a model first looks in the inference cache (see `inference`). A miss goes to the model's
+//!    service (`engine/src/inference/service/`): one thread per model, with a bounded queue. Inputs of different turns,
+//!    operators and workers share batches. A batch of turns takes the oldest input and those closest to it in length
+//!    among all that wait, and is divided where a batch more costs less than the padding; so no input waits for younger
+//!    ones for ever. A batch of the corpus takes the next lengths of a sweep from long to short. An input that comes
+//!    while nothing waits runs at once. The texts of one call are tokenized in parts, on another thread than the
+//!    model's, and the model starts with the first part. Turns have priority over the corpus, but after every three
+//!    batches of turns one small batch of the corpus runs. Turns and corpus each have half of the queue. An input on
+//!    which the back end panics fails alone. `OnnxDecoder` has its own thread, which decodes the texts of several turns
+//!    together. Calls to model servers are requests on the I/O threads.
+//! 5. **Permissions.** A passage names the groups that may read it (`Chunk::readers`), if its corpus has `access`.
+//!    Operators that read a corpus keep to `CorpusSnapshot::permitted`. In addition, the node (`turns/node.rs`) removes
+//!    hits that the turn's principal may not read, or that the caller's condition leaves out, from every output, and
+//!    fails a prompt or an answer that was made with them, whatever operator made it. A conversation that continues
+//!    with a principal who lacks a group starts with an empty history (`conversations/held.rs`).
+//! 6. **Warnings.** An operator reports in `Call::warnings` what it had to do without: a fallback, a member of an
+//!    ensemble, a rewrite. The node adds its id and merges the warnings of its inputs without duplicates. Warnings
+//!    travel with the value and end up in the stamp of the record.
+//! 7. **Sinks.** `engine/src/turns/sink.rs` builds the answer's record with its stamp, puts it into the sink's queue,
+//!    and passes the item on when the sink has acknowledged it.
+//!    - Each sink has its own thread (`engine/src/sinks/delivery.rs`), which delivers batches in order and can wait for
+//!      the network.
+//!    - A delivery that fails is retried every second. An answer that the sink refuses, or on which it panics three
+//!      times, becomes a dead letter.
+//!    - A turn that waits for a sink releases its slot. When `max_in_flight` answers wait for a sink, no new turn that
+//!      leads to it starts; other sinks and their turns continue.
+//! 8. **Delivery.** `engine/src/turns/deliver.rs` counts the leaves of the graph that each turn has reached. When a
+//!    turn has reached all of its leaves, its conversation is notified (with the answer, in case it becomes history),
+//!    and its slot goes to the next that waits.
+//! 9. **Standing turns.** In a live pipeline (`mode: Live`), a delivered turn stands (`engine/src/turns/standing/`): it
+//!    runs through the generation again when a new epoch may change its passages. An operator that reads a corpus says
+//!    in its call what decides that (`Call::watch`), and keeps the calls of standing turns (`StandingQueries`;
+//!    `standing.rs` in `operators/src/bm25/`, `dense/` and `sparse/`, `StandingDocuments` for those that read passages
+//!    of their input); without this, every change reaches the turn. `engine/src/turns/watched.rs` asks them with the
+//!    changes of the epochs since (`Epochs::changes_since`), and names the owners of what a change reaches. A turn that
+//!    ends after further epochs is compared with their changes then. Plans that give the same answers from the same
+//!    passages are one *family* (`Generation::family`): a switch within a family is a change of the corpora
+//!    (`PlanSwitch`). Whether an operator reads scores is said by `OperatorConfig::score_use`. Terms of questions and
+//!    of changed passages are joined by differential-dataflow (`component/query_join.rs`): weights are multiplicities,
+//!    so the sums of the join are scores. For BM25, a bound on how far the change moves all scores is compared with the
+//!    gaps between the scores of each list. A turn that fails then is tried again with growing pauses, and few at a
+//!    time while all fail. If its inputs are unchanged, the inference cache answers all model calls. The turns and the
+//!    records that their sinks have are read from the store when they are needed. The sink compares the answers and, if
+//!    they differ, writes a retraction and a revision. A sink's own `mode`, or else the pipeline's, decides whether it
+//!    gets revisions. A turn of a queue runs again for its principal as it is now: a program that knows its callers
+//!    tells the engine (`engine/src/principal.rs`, `Options::principals`). If the principal has lost something, the
+//!    sinks get a revision in any case; while nothing is known of it, the turn waits. A queued turn that starts is
+//!    renewed in the same way.
+//!
+//! **Callers.** A program can ask a turn too (`Engine::ask`, `engine/src/ask.rs`). Such a turn belongs to no
+//! conversation and reaches no sink. It waits for a slot like the others, and the first free worker starts it
+//! (`turns/asked.rs`). Its events go to the caller: the epoch, the output of each node if a trace is requested, the
+//! text as a model writes it (`TextStream`), and the record. When the caller drops the stream, the turn's calls are
+//! dropped, and a model's queue skips inputs that nobody waits for. A caller may follow the answer
+//! (`AskRequest::follow`): its turn then stands like those of sources, and gets a `Revised` when its answer is another
+//! one (`turns/standing/follow.rs`).
+//!
+//! **The answer cache.** With `cache: Answers(…)`, the values of the nodes before the sinks are kept by a hash of what
+//! was asked (`turns/answers.rs`), and what they depend on is watched by the worker that has answered, in the same
+//! lists as standing turns. A turn that finds its answer flows through the same dataflow, in which no operator is
+//! called (`turns/node.rs`). An answer counts only while its worker has looked at all changes up to the turn's epoch.
 
 mod answers;
 mod asked;

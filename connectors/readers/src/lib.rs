@@ -7,6 +7,26 @@
 //!
 //! The formats that are archives share `archive` (unpacks with a limit), [`xml`], `package` (what office files have in
 //! common), `markup` (writes Markdown) and `fields` (collects metadata).
+//!
+//! # The modules
+//!
+//! A crate by itself, which depends on the engine: Markdown, text, HTML, PDF, mail and the files of office programs
+//! become documents with their metadata. All but text and tables are read in child processes of the program
+//! (`worker/`): a pool of at most as many as there are cores, each a `turnflow read --worker` with limits of memory and
+//! of the processor's time, which gets files and returns documents over a socket. The binary registers itself at its
+//! start; a program that does not reads in its own process.
+//!
+//! - `pdf/` reads PDF with pdfium, which `library.rs` finds and loads: `page.rs` reads letters, `drawn.rs` drawn lines
+//!   and bullets, and `marks.rs` filled fields; `grid.rs` and `level.rs` find tables by their lines, `cells.rs` those
+//!   without, `layout.rs` the order in which a page is read, `to_left.rs` that of words in Hebrew and Arabic,
+//!   `running.rs` headers and footers, and `flow.rs` makes Markdown of the lines of all pages. `tests/pdf/make.py`
+//!   makes the files whose text is known.
+//! - `docx/`, `pptx/`, `xlsx/`, `csv.rs`, `epub/` and `eml/` read the files of office programs, books and mails.
+//!   `drawing.rs` reads SmartArt and charts, and `raised.rs` keeps raised digits apart.
+//! - `html/` parses a page in bounded time and memory (`parse.rs`) and writes it as Markdown (`writer.rs`); `markup.rs`
+//!   writes the other formats.
+//! - Beyond the limits of the child processes, `archive.rs` counts what an archive unpacks to, `xml.rs` the depth and
+//!   the number of elements, and `eml/disarm.rs` strikes out messages that are coded within messages.
 
 mod archive;
 pub mod charset;

@@ -5,6 +5,66 @@
 //! edited document cancel before any further work. Contents are arranged by hash, so that a content
 //! is prepared (embedded) once, when its first chunk appears. Publication waits until everything up
 //! to a commit is prepared; meanwhile turns read the previous epoch.
+//!
+//! # From a document to an epoch
+//!
+//! This module builds one differential dataflow per corpus, with one file per operator. Its timestamps are the numbers
+//! of the source's commits.
+//!
+//! 1. **Source.** A corpus source (`connectors/src/directory`, `connectors/src/jsonl_corpus.rs`,
+//!    `connectors/src/documents`) runs on its own thread. It sends upserts and deletes of documents, and commits the
+//!    changes that belong together. A bounded channel carries them to the first worker; when the channel is full, the
+//!    source waits. Between two commits, the worker stops reading while too many documents are read but not prepared
+//!    (`backlog.rs`).
+//! 2. **Changes.** The operator `Documents` remembers a short hash of each document, with a secret key. It passes on a
+//!    document that is new, changed or deleted, and drops one that is unchanged.
+//! 3. **Chunks.** Documents are exchanged by id. The operator `Cut` calls the corpus's chunker (`operators/src/chunk`),
+//!    a pure function, on the worker for a few short documents and off the worker for more text. `Cut` remembers the
+//!    chunks of each document, so it retracts exactly those. When a document is edited, its unchanged chunks cancel out
+//!    in the consolidation. A document on which the chunker panics, or whose metadata has a type that the corpus does
+//!    not declare, gets no chunks and becomes a dead letter. `Cut` also gives each chunk the document's metadata and
+//!    its readers, and moves its text to a mapped file (below).
+//! 4. **Contents.** Each chunk is mapped to the hash of its title and text, and the hashes are made distinct. A content
+//!    that appears for the first time goes to the operator `Prepare`, which asks each index to compute what it needs in
+//!    advance. The indexes of `operators/src/content` need an encoding (a vector, weighted terms, or a vector per
+//!    token), unless it is already stored. The computation runs off the workers. `Prepare` holds the commit's
+//!    capability until it is done, so its frontier tells which commits are prepared. If a model's server is away, or
+//!    has not answered for 20 s, the contents are set aside (`waiting.rs`): the commit is published without their
+//!    passages, and they are prepared with growing pauses and published when the server is back.
+//! 5. **Publication.** The operator `Publish` collects chunks up to the last commit that is both complete and prepared,
+//!    and sends the net changes to the corpus's index writer (`index_writer.rs`), one task that owns all indexes of the
+//!    corpus. Each index applies the changes; then the next epoch is published in one step (`engine/src/publish.rs`).
+//!    Commits that arrive meanwhile form the next delta. `chunks.rs` holds the chunks of a corpus and computes the
+//!    difference between two sets of them.
+//!
+//! **Memory.** With a state directory, texts and vectors of a large corpus are not on the heap but in files that are
+//! mapped into memory (`engine/src/mapped.rs`), so the operating system keeps only those pages in memory that are used.
+//! Vectors are used where their table's data files have them, and so are the texts that a start reads. Texts that a run
+//! reads anew and codes of vectors are in temporary files. Encodings without a fixed width are on the heap. The type of
+//! a text (`document/text.rs`) and of a vector hide where it is kept. What a small change brings stays on the heap,
+//! because a file is deleted only when nothing of it is in use. Chunks are compared by hash, so comparing them does not
+//! read their texts. Tables of many small entries do not copy their keys (`engine/src/keyed.rs`), and after a large
+//! change, memory that is free is given back (`memory.rs`).
+//!
+//! **Metadata.** A chunk carries its document's fields (`engine/src/metadata.rs`), what the corpus declares about them
+//! is checked (`schema.rs`), and neither is part of its content hash, so a change of metadata is a publication without
+//! encodings. The index writer assigns each chunk a number in its corpus. `component/passages.rs` holds, for each field
+//! that a filter has read, a persistent map from values to bitmaps of these numbers; an epoch shares it with the
+//! previous one except for what has changed. `CorpusSnapshot::permitted` evaluates a filter (`filter.rs`), the
+//! condition of a caller (`filter/json.rs`) and the turn's groups to such a bitmap. An index maps numbers to its own
+//! rows, so a search reads the permitted passages only.
+//!
+//! **Failed publications.** If an index fails, nothing is published and the previous epoch is still served. The writer
+//! retries with all chunks; until then it continues with other jobs, such as a reload. If the very first publication of
+//! a corpus fails, the run ends. If an index panics, the writer finds the passages that cause the panic by bisection
+//! (`slot.rs`), writes them as dead letters, and publishes the rest.
+//!
+//! **Maintenance.** Between two publications, the index writer maintains its indexes one at a time: it merges small
+//! tantivy segments, compacts small Lance files, removes old Lance versions, and drops unused encodings.
+//! `engine/src/run/maintain.rs` decides when, and `Index::maintain` does the work. Maintenance is postponed while other
+//! jobs wait, but only a limited number of times, and has a time limit. The indexes themselves bound what accumulates
+//! without it. Errors are counted (`engine/src/maintenance.rs`) and stop nothing. The inference cache expires entries
+//! that have not been used for long (`engine/src/cache/store.rs`).
 
 mod backlog;
 mod chunks;

@@ -9,6 +9,79 @@
 //! A restart resumes after these offsets. Some records are read again: a conversation knows which of
 //! them it has applied, and a sink whose contents can be read back knows which answers it has; only
 //! the rest is answered. A checkpoint is valid only if the files are those that it names.
+//!
+//! # Restarts
+//!
+//! All state that outlives the process is in the state directory: indexes, inference cache, dead letters, and
+//! `turns.redb` (`engine/src/durable/`).
+//!
+//! **Applied records.** A user's record is *applied* when its answer is in every sink, and an agent's record when it is
+//! in the history. Then the new utterances are put aside for the next checkpoint (`conversation.rs`; `conversations.rs`
+//! stores one row per utterance, so the cost of a turn does not grow with its history), and the record is ticked off in
+//! its source's offset tracker.
+//!
+//! **Checkpoints.** A checkpoint is written once a second, after the sinks and the dead letters have been synced. Sinks
+//! continue to write meanwhile; only a sink whose file was rotated waits for the disk, once, before its next write. One
+//! transaction contains:
+//!
+//! - for each partition of a source, the offset up to which all records are applied;
+//! - the conversations and the standing turns that have changed;
+//! - the epoch;
+//! - the length of each sink before any answer beyond these offsets was written. A revision that has reached one sink
+//!   and not yet another holds this mark back.
+//!
+//! **Epochs on disk.** `epoch.json` records which version of the passages and of each index (Lance's version, tantivy's
+//! commit) belongs to the epoch. The epoch that a checkpoint names is never assigned again.
+//!
+//! **File replacement.** A file is replaced by writing a new file beside it, syncing it, renaming it, and syncing the
+//! directory (`append.rs`). Only then is anything that depends on it reported as done.
+//!
+//! **Unreadable store.** If the checkpoint database cannot be opened, the start fails. If it cannot be read later, the
+//! turns of the affected conversations wait; they are never answered without their history. A database that is damaged
+//! at the start is moved aside and replaced by an empty one (the handbook says what that loses).
+//!
+//! **Resuming.** A restart (`engine/src/run/resume.rs`) resumes after the checkpoint's offsets, and compares what it
+//! finds:
+//!
+//! - **Sources** compare the log with its description in the checkpoint: device and inode, a hash of what was read of
+//!   it (of a long log, of its first part and of the last bytes), and its length. A log that was rotated meanwhile is
+//!   found under its new name. A log that is replaced, rewritten or copied while it is read is compared in the same
+//!   way. The start of a source is recorded before its first record is read, so a log that is rotated before the first
+//!   checkpoint is found too.
+//! - **Sinks** compare their file with the checkpoint's mark (as for logs: the file, and a hash of what was written),
+//!   remove an answer that was cut off, and collect the keys of the answers after the mark. If the file only begins
+//!   like the marked one, or without a usable mark, they collect the keys of all answers, including those in rotated
+//!   files. A sink that the checkpoint does not know is new and gets only new answers. A reload that adds a source
+//!   which an earlier process has read searches its last answers in the same way (`resume_some`).
+//! - **Replayed records** are skipped if the conversation has applied them. A record that was sent twice into one log
+//!   is recognised among the utterances of the conversation (`conversations/again.rs`), by turn and text; another text
+//!   for a turn ends the history before it. If a sink already has the answer, the record is applied without being
+//!   answered, and the other sinks that the same node feeds get a copy of that answer.
+//! - **Indexes** are compared with the epoch by version, and in any case with the corpus by content.
+//! - **Corpora** are published as the last run has published them, before their sources are read
+//!   (`engine/src/corpus/index_writer/stored.rs`). Their passages are a table (`PassageStore`;
+//!   `operators/src/passage_table/`), to which a publication appends while its indexes are changed. Its version is in
+//!   `epoch.json` with those of the indexes, so a start reads it exactly as of the last epoch. The version has a hash
+//!   of all data files, and nothing is synced: after a power loss, the hash does not match, and the source is read
+//!   first. So it is if an index lacks something that only a model can add. Callers are answered from then on
+//!   (`TurnsShared::serving`); turns of sources wait until the sources of all corpora are read (`ready`). The first
+//!   changes of a feed, which have all of its passages, are compared with the stored ones, and the difference is the
+//!   next publication. A cut passage that equals a stored one is replaced by it, so nothing is kept twice. A run with
+//!   `--once`, and a corpus with `access`, read their sources first. In a cluster, see `cluster`.
+//!
+//! If the sinks' files are gone, so are their answers, and the source is read from the beginning. If only the
+//! checkpoint is gone, the answers in the files are used. An answer is therefore in a file exactly once, as long as the
+//! file and the log are those that were written, or have been renamed within their directories. A sink that cannot be
+//! read back gets each answer at least once, with a key that identifies duplicates.
+//!
+//! **Backups.** With `--backup`, `engine/src/backup/` copies the encodings to an object store. Only indexes whose
+//! definition names what to keep (`IndexDefinition::backed_up`) are copied: those that call models. A task compares the
+//! files on disk with those of the last copy every few seconds. Lance's files have names that are not used again, and a
+//! version goes only after a newer one has come. So two equal lists in a row contain a complete version (`files.rs`).
+//! Contents are uploaded under their hashes, then the description that names them is replaced, if it is still the one
+//! that this run wrote, and then what it does not name is removed (`write.rs`). A start restores an index whose
+//! directory is missing into a directory beside it, and renames that when everything is there and on the disk
+//! (`restore.rs`). The store is a trait; `connectors/src/backup.rs` implements it.
 
 mod checkpoint;
 mod conversation;

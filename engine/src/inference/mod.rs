@@ -1,4 +1,28 @@
 //! The interface to models: traits for their capabilities, and the service that batches their calls.
+//!
+//! # Models of a pipeline
+//!
+//! **Capabilities.** A model's kind declares its capabilities (`engine/src/component/model.rs`): vectors, a vector per
+//! token, weighted terms, word vectors, scores of pairs, text, likelihoods, tokens. An operator's configuration names
+//! each model it uses with the capability it needs, so `check` finds a mismatch. A loaded model has one trait object
+//! per capability. The traits are in `engine/src/inference/mod.rs` and, for prompts, generation and likelihoods, in
+//! `engine/src/language.rs`.
+//!
+//! **Optional models.** A run goes on without an optional model that cannot be loaded (`engine/src/run/lacking.rs`). A
+//! node that needs it is replaced by one whose calls fail, so a `Fallback` takes another input. Its indexes are not
+//! opened, and so they are neither served nor changed; when they are opened again, they are compared with the corpus as
+//! at any start. `engine/src/plan/without.rs` computes which nodes fail. A reload loads the model if it was lacking and
+//! its files are there.
+//!
+//! **Thoughts.** What operators get of a language model is `Spoken` (`engine/src/language/spoken.rs`): its texts
+//! without thoughts (`language/thoughts.rs`), and an error if nothing is left. It is outside the cache, so stored texts
+//! are treated alike.
+//!
+//! **Inference cache.** At the start, each model is wrapped so that its outputs for turns are cached
+//! (`engine/src/cache/`). The key is a hash of the model's fingerprint, the capability and the whole input, including
+//! the sampling settings; the value is the output. The cache is a redb file in the state directory. Its own thread
+//! writes it a few times a second, and a crash loses only what was not yet written. Replaying a log over the same
+//! documents calls no model. Outputs for corpora are not cached there, because indexes store them by content.
 
 pub mod patience;
 mod service;

@@ -10,6 +10,23 @@
 //! turnflow::main_with(catalog)
 //! # }
 //! ```
+//!
+//! # The modules
+//!
+//! - `src/lib.rs` defines the catalog of all shipped components, and `main_with`, which runs the command line with a
+//!   catalog. A program with its own operators adds them to the catalog and calls `main_with`.
+//! - `src/allocator.rs` chooses the allocator of the binaries.
+//! - `src/commands/` contains one file or folder per command. `member.rs` has the options of a process of a cluster,
+//!   and `cluster.rs` starts and supervises the processes on one machine. `run` and `serve` share `reload.rs` and
+//!   `signals.rs`; `format.rs` is the option `--format`; `answering.rs` runs tasks through a pipeline for `eval`,
+//!   `tune` and `calibrate`. `chat/` and `top/` draw in the terminal, and `bench/` contains one file per measurement.
+//! - `eval/` evaluates in three steps that a single pipeline and each row of a matrix share: `inputs.rs` reads,
+//!   `evaluation.rs` runs the tasks and scores the hits, and `generation.rs` scores the answers. `eval/matrix/`
+//!   prepares, runs and stores the rows.
+//! - `src/diagnostics.rs` renders errors, `src/graph.rs` draws a plan, `src/status_socket.rs` reports a running
+//!   pipeline's status to `top`, and `src/models/` fetches models by checksum and converts those that need it.
+//! - The test `tests/all/reference.rs` generates `pipelines/reference.md` from the catalog and the doc comments of the
+//!   configurations, and fails if the file differs. With `TURNFLOW_GOLDEN=write` it writes the file.
 
 pub mod allocator;
 pub mod commands;

@@ -3,6 +3,41 @@
 //! [`Server::bind`] opens the address, and [`serve`] answers requests until it is stopped. Each
 //! group of routes has its own file; `app.rs` lists them. In a cluster, [`Server::bind_forwarding`]
 //! opens the addresses of the processes other than the first.
+//!
+//! # The modules
+//!
+//! The server runs one engine per pipeline. It speaks only HTTP/1.1, so that the socket of a connection shows whether
+//! its client reads.
+//!
+//! - **Connections.** `src/server.rs` listens and keeps the connections; `io.rs` closes those whose client does not
+//!   read. `app.rs` defines the state that requests share, and all routes.
+//! - **Requests.** A request passes through `metrics.rs` (counts, logs, catches panics) and `limits.rs` (authenticates
+//!   with `auth.rs` and `jwt.rs`, which tell `callers.rs` who the callers are now, then waits for a place among the
+//!   running requests) to its route. It keeps its place, and what its bytes take of the caller's share, until its
+//!   response is sent or dropped: bodies are handed to the connection in pieces (`body.rs`). `encoding.rs` decodes
+//!   bodies. Every failure is an `ApiError` (`error.rs`), in OpenAI's format. `origin.rs` refuses requests from web
+//!   pages of other sites if the server has no tokens.
+//! - **Routes.** One file per group: `chat.rs` and `responses.rs` (OpenAI's API; `stored.rs` keeps responses, so that a
+//!   caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive a
+//!   restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`, `pipelines.rs`
+//!   (graphs and status), `reports.rs`, `otlp.rs` (spans and log records, which go to the pipeline's source), `mcp.rs`
+//!   (the Model Context Protocol), `health.rs`, `openapi.rs` (what the routes declare, completed with errors, tokens
+//!   and bodies) and `page.rs` (the page in `page/`: plain modules without a build step, compiled in).
+//! - **Answers.** `live.rs` lets a stream of `/v1/turns` go on after its answer. `conversation.rs` makes a turn from
+//!   messages, `asking.rs` asks it and returns pieces of text, `task.rs` answers prompts of chat clients that are not
+//!   questions, `citations.rs` names the sources, `usage.rs` counts tokens, and `sse.rs` writes events. Only text that
+//!   is certain is sent: each operator from answers to answers says what it does to the text
+//!   (`OperatorConfig::text_effect`), and `outline.rs` puts these together for the node that writes. The response owns
+//!   the stream of the engine's events: when the client disconnects, the stream is dropped and the turn is cancelled.
+//! - **Forwarding.** `forward.rs` is the server of a process that is not the first of its cluster. It has the routes of
+//!   questions (`app.rs`). Of other requests it receives the body within the same limits, and forwards the request to
+//!   process 0. There, `forward/answering.rs` runs it through all routes and their layers, as if the client had
+//!   connected to process 0. `forward/wire.rs` is the form of both on the way. An answer has a last part; without it,
+//!   the connection to the client is cut off.
+//! - **Plans.** `outline.rs` extracts what the server needs from a plan: the nodes that give hits, the nodes whose text
+//!   is streamed, and the graph. A reload replaces it. `config.rs` reads `SERVE.ron`.
+//! - **Telemetry.** `observed.rs` serves metrics and status for `run --metrics`. `telemetry.rs` makes spans and
+//!   durations for OpenTelemetry; the engine reports calls and answers to it (`TurnWatcher`).
 
 mod answers;
 mod app;

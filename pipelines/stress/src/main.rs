@@ -1,6 +1,22 @@
 //! `turnflow-stress`: runs its own pipeline in its own directory under kills, reloads and load, then
 //! checks turnflow's guarantees: each turn is answered exactly once, the indexes are correct, and
 //! nothing grows without bound.
+//!
+//! # The modules
+//!
+//! - `cluster.rs` kills processes of a cluster, stops them for a while, and changes their number.
+//! - `kill.rs` kills the process. It can also remove data that was not synced (`power.rs`), fill the disk (`disk.rs`),
+//!   and have an embedding server come and go (`embedder.rs`). `names.rs` rotates files in every style.
+//! - `broker/` kills a broker or a database too, and makes its streams again.
+//! - `logs/` kills the process while another program writes a log in a form of its own.
+//! - `reload.rs` reloads random pipelines, `edits.rs` makes many small edits, `soak.rs` runs a steady load, and
+//!   `recover.rs` measures a start. `size.rs` measures the memory and the starts of growing corpora, each in a process
+//!   of its own.
+//! - `gpu/` measures models on an NVIDIA GPU beside the CPU and PyTorch, fills the GPU's memory, and makes it fail;
+//!   each part runs in a process of its own.
+//! - `scale/` measures retrieval at growing numbers of passages, beside tantivy and NumPy in the same run: `growth.rs`
+//!   makes passages from given ones, and `vectors.rs` their vectors.
+//! - `world.rs` is the environment of the pipeline, and `checks.rs` checks the promises.
 
 mod broker;
 mod checks;

@@ -6,6 +6,27 @@
 //! from then on are answered by the new plan, with its corpora and indexes. Turns in flight finish on
 //! the old plan; after the last one, components that only the old plan used are released. A failure
 //! before the switch leaves the running plan unchanged.
+//!
+//! # The steps of a reload
+//!
+//! `prepare.rs` builds the new plan, `switch.rs` switches to it, and `sources.rs` ends and begins the sources of turns.
+//!
+//! 1. **Diff.** `engine/src/plan/diff.rs` compares the settings in the two pipeline files. Each model, corpus and node
+//!    is kept, added, removed, or changed with reasons. Kept components continue with their state.
+//! 2. **Preparation.** New and changed models are loaded. A new index is filled beside those that are served. A corpus
+//!    whose source or chunker changes is read by a second feed; its chunks are collected while those of the first feed
+//!    are still served. If sinks change while a restart is still replaying its log, the reload waits for the replay,
+//!    because only the running sinks know what their files contain. When a sink gets another file, the store keeps the
+//!    position in the old file until no turn from before the switch is left, and a restart searches both files.
+//! 3. **Switch.** The workers build the new generation, and removed sources are drained. Each index writer applies the
+//!    difference between the chunks of the old and the new feed. One epoch then publishes all of these changes and
+//!    names the new generation.
+//! 4. **Retirement.** Turns in flight finish on the old generation. When no pinned epoch names it any more, its
+//!    ingresses are closed, its dataflow ends, and indexes that no generation uses are released.
+//!
+//! A failure before the switch is undone. The one exception is a drained source: if the epoch cannot be written at that
+//! moment, the run ends, and a restart resumes. A sink is emptied (`append: false`) only when a run starts with it,
+//! never by a reload.
 
 pub(super) mod follow;
 mod prepare;

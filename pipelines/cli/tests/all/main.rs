@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod agent;
+mod architecture;
 mod ask;
 mod backup;
 mod cluster;
