@@ -68,7 +68,7 @@ where
     }
 }
 
-/// Like [`apart`], for a future that is awaited within another one that may itself run on the computation threads. It
+/// Like `apart`, for a future that is awaited within another one that may itself run on the computation threads. It
 /// waits for a core in a task of its own: otherwise it could be given the core that the outer future needs to go on.
 /// Dropping it ends the task at its next await.
 pub async fn apart_within<F>(future: F) -> F::Output

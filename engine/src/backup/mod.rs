@@ -1,7 +1,7 @@
 //! Backup of what models were called for: a copy of the indexes' encodings in an object store, so that a lost disk costs a
 //! download, and no model call.
 //!
-//! A task ([`service`]) looks every few seconds which indexes have changed, and copies each of them on its own ([`write`]).
+//! A task (`service`) looks every few seconds which indexes have changed, and copies each of them on its own ([`write`]).
 //! Publications and turns never wait for it. `copy.rs` says what a copy consists of, `files.rs` which files of an index
 //! belong together, and `restore.rs` brings a copy back when the directory of an index is missing at a start.
 //!

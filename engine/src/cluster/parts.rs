@@ -270,7 +270,7 @@ impl OtherParts {
     }
 
     /// Asks each part. The index's definition answers in the other process
-    /// ([`IndexDefinition::answer`]). The answers are in the order of the processes.
+    /// ([`IndexDefinition::answer`](crate::component::IndexDefinition::answer)). The answers are in the order of the processes.
     ///
     /// # Errors
     ///

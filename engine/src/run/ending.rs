@@ -74,7 +74,7 @@ impl Engine {
         if errors.is_empty() { Ok(()) } else { Err(errors.remove(0)) }
     }
 
-    /// Ends the submission of turns. From now on, a run that stays ([`Options::stays`]) ends with its sources.
+    /// Ends the submission of turns. From now on, a run that stays ([`Options::stays`](super::Options::stays)) ends with its sources.
     pub fn end_turns(&self) {
         if self.inner.stays.swap(false, Ordering::AcqRel) {
             self.inner.context.pool.release();

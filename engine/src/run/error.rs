@@ -112,7 +112,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether the start was given up because it was told to ([`super::Options::is_cancelled`]).
+    /// Whether the start was given up because it was told to (`Options::is_cancelled`).
     pub fn is_cancelled(&self) -> bool {
         match self {
             Self::Cluster(ConnectError::Cancelled) | Self::Build(BuildError::Cancelled { .. }) => true,

@@ -54,7 +54,7 @@ pub struct Options {
     pub corpora: Mode,
     /// Which of the turn sources in the file are read.
     pub sources: TurnSources,
-    /// Whether the run continues when its sources have ended: callers ask until [`Engine::stop`].
+    /// Whether the run continues when its sources have ended: callers ask until [`Engine::stop`](super::Engine::stop).
     pub stays: bool,
     /// Whether answers of the sources' turns go to the sinks in the file.
     pub sinks: bool,
