@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -266,14 +267,7 @@ async fn connection(taking: Arc<Taking>, stream: TcpStream, stop: CancellationTo
                 .initial_stream_window_size(1 << 20)
                 .initial_connection_window_size(4 << 20)
                 .serve_connection(io, answer);
-            tokio::pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            }
+            until_stopped(connection, &stop).await
         }
         false => {
             let answer = service_fn(move |request| answer(taking.clone(), request));
@@ -281,18 +275,23 @@ async fn connection(taking: Arc<Taking>, stream: TcpStream, stop: CancellationTo
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS)
                 .serve_connection(io, answer);
-            tokio::pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            }
+            until_stopped(connection, &stop).await
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection of OTLP ended");
+    }
+}
+
+/// Serves a connection; after `stop`, only the requests that are under way.
+async fn until_stopped<C: GracefulConnection>(connection: C, stop: &CancellationToken) -> Result<(), C::Error> {
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
     }
 }
 
