@@ -22,7 +22,10 @@ struct Kind {
 /// A field, or a variant of an enum.
 struct Field {
     name: String,
+    /// Its type; of a variant, the types between its parentheses, or the names of its fields.
     kind: String,
+    /// Whether it is a variant with named fields.
+    has_names: bool,
     required: bool,
     doc: String,
 }
@@ -87,12 +90,19 @@ fn definitions(text: &str) -> BTreeMap<String, Definition> {
 }
 
 fn fields(body: &[&str], is_enum: bool, all_default: bool) -> Vec<Field> {
-    let mut fields = Vec::new();
+    let mut fields: Vec<Field> = Vec::new();
     let (mut doc, mut required, mut renamed) = (String::new(), !all_default, None);
     let mut depth = 0_i32;
     for line in body.iter().map(|line| line.trim()) {
         // The fields of a variant are told with the variant.
         if depth > 0 {
+            if let (Some((name, _)), Some(variant)) = (line.split_once(": "), fields.last_mut())
+                && !line.starts_with(['/', '#'])
+            {
+                let separator = if variant.kind.is_empty() { "" } else { ", " };
+                variant.kind += &format!("{separator}{name}");
+                variant.has_names = true;
+            }
             depth += line.matches('{').count() as i32 - line.matches('}').count() as i32;
             continue;
         }
@@ -108,13 +118,14 @@ fn fields(body: &[&str], is_enum: bool, all_default: bool) -> Vec<Field> {
             depth += line.matches('{').count() as i32 - line.matches('}').count() as i32;
             let line = line.trim_end_matches(['{', ' ', ',']);
             let (name, kind) = if is_enum {
-                (line, "")
+                line.strip_suffix(')').and_then(|line| line.split_once('(')).unwrap_or((line, ""))
             } else {
                 line.trim_start_matches("pub ").split_once(": ").unwrap_or((line, ""))
             };
             fields.push(Field {
                 name: renamed.take().unwrap_or_else(|| name.to_owned()),
                 kind: kind.to_owned(),
+                has_names: false,
                 required,
                 doc: doc.trim().to_owned(),
             });
@@ -124,31 +135,64 @@ fn fields(body: &[&str], is_enum: bool, all_default: bool) -> Vec<Field> {
     fields
 }
 
-/// A field's type in words.
+/// A type in the words of pipeline files.
 fn words(kind: &str) -> String {
     let inner = |prefix: &str| kind.strip_prefix(prefix).and_then(|rest| rest.strip_suffix('>'));
-    if let Some(kind) = inner("Option<") {
+    if let Some(kind) = inner("Option<").or_else(|| inner("Box<")) {
         return words(kind);
     }
     if let Some(kind) = inner("Vec<") {
         return format!("list of {}", words(kind));
     }
-    match kind {
-        "String" => "text".to_owned(),
-        "bool" => "`true` or `false`".to_owned(),
-        "BTreeMap<String, Option<serde_json::Value>>" => "values by name, or `None`".to_owned(),
-        "usize" | "u8" | "u16" | "u32" | "u64" | "i32" | "i64" => "whole number".to_owned(),
-        "f32" | "f64" => "number".to_owned(),
-        "FilePath" => "path".to_owned(),
-        "CorpusRef" => "a corpus's name, or `FromTurn`".to_owned(),
-        other => format!("`{other}`"),
+    if let Some(kind) = inner("BTreeMap<String, Option<") {
+        return format!("{} by name, or `None`", words(kind.trim_end_matches('>')));
     }
+    if let Some(kind) = inner("BTreeMap<String, ") {
+        return format!("{} by name", words(kind));
+    }
+    if let Some(kinds) = kind.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
+        return format!("({})", all_words(kinds));
+    }
+    let word = match kind {
+        "String" | "Arc<str>" => "text",
+        "bool" => "`true` or `false`",
+        "usize" | "u8" | "u16" | "u32" | "u64" | "i32" | "i64" => "whole number",
+        "f32" | "f64" => "number",
+        "Map<String, Json>" => "values by name",
+        "serde_json::Value" | "Operand" => "value",
+        "FilePath" => "path",
+        "SocketAddr" => "address and port",
+        "CorpusRef" => "a corpus's name, or `FromTurn`",
+        "Operators" => "operators by name",
+        own => return plain(own),
+    };
+    word.to_owned()
+}
+
+/// Types between commas in words.
+fn all_words(kinds: &str) -> String {
+    kinds.split(", ").map(words).collect::<Vec<_>>().join(", ")
+}
+
+/// The name of one of our own types, in words: `VectorFeedback` is "vector feedback".
+fn plain(name: &str) -> String {
+    assert!(name.chars().all(char::is_alphanumeric), "`{name}` is a type for which `words` has no words");
+    let name = name.strip_suffix("Config").unwrap_or(name);
+    let mut words = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
 }
 
 /// The types a field names that are defined by turnflow.
 fn named<'a>(kind: &str, known: &'a BTreeMap<String, Definition>) -> Option<(&'a String, &'a Definition)> {
-    let bare = kind.trim_start_matches("Option<").trim_start_matches("Vec<").trim_end_matches('>');
-    known.get_key_value(bare)
+    let outer = ["Option<", "Box<", "Vec<", "BTreeMap<String, "];
+    let bare = outer.iter().fold(kind, |kind, outer| kind.trim_start_matches(outer));
+    known.get_key_value(bare.trim_end_matches('>'))
 }
 
 fn section(out: &mut String, kind: &Kind, text: &str, known: &BTreeMap<String, Definition>) {
@@ -170,33 +214,48 @@ fn section(out: &mut String, kind: &Kind, text: &str, known: &BTreeMap<String, D
     let example = head.split("```ron").nth(1).and_then(|rest| rest.split("```").next());
     let example = example.unwrap_or_else(|| panic!("{} has no example at the head of its file", kind.name));
     let _ = writeln!(out, "```ron\n{}\n```\n", example.trim());
-    table(out, config, kind.name);
+    table(out, config, kind.name, known);
     let mut told: Vec<&String> = Vec::new();
     let mut waiting: Vec<&Definition> = vec![config];
     while let Some(definition) = waiting.pop() {
-        for (name, inner) in definition.fields.iter().filter_map(|field| named(&field.kind, known)) {
+        let kinds = definition.fields.iter().flat_map(|field| field.kind.split(", "));
+        for (name, inner) in kinds.filter_map(|kind| named(kind, known)) {
             if !told.contains(&name) {
                 told.push(name);
                 let what = if inner.is_enum { "one of" } else { "fields" };
-                let _ = writeln!(out, "`{name}`, {what}: {}\n", inner.doc);
-                table(out, inner, name);
+                let _ = writeln!(out, "*{}*, {what}: {}\n", plain(name), inner.doc);
+                table(out, inner, name, known);
                 waiting.push(inner);
             }
         }
     }
 }
 
-fn table(out: &mut String, definition: &Definition, owner: &str) {
+fn table(out: &mut String, definition: &Definition, owner: &str, known: &BTreeMap<String, Definition>) {
     if definition.fields.is_empty() {
+        return;
+    }
+    if definition.is_enum && definition.fields.iter().all(|field| field.doc.is_empty()) {
+        let names: Vec<String> = definition.fields.iter().map(|field| format!("`{}`", field.name)).collect();
+        let _ = writeln!(out, "{}.\n", names.join(", "));
         return;
     }
     let head = if definition.is_enum { "| choice | meaning |\n|---|---|" } else { "| field | type | |\n|---|---|---|" };
     let _ = writeln!(out, "{head}");
-    for Field { name, kind, required, doc } in &definition.fields {
+    for Field { name, kind, has_names, required, doc } in &definition.fields {
         assert!(!doc.is_empty(), "`{name}` of {owner} has no doc comment");
         let doc = doc.replace('|', "\\|");
         let _ = if definition.is_enum {
-            writeln!(out, "| `{name}` | {doc} |")
+            let is_struct = known.get(kind).is_some_and(|inner| !inner.is_enum);
+            let inside = if *has_names {
+                kind.clone()
+            } else if is_struct {
+                "…".to_owned()
+            } else {
+                all_words(kind)
+            };
+            let choice = if kind.is_empty() { name.clone() } else { format!("{name}({inside})") };
+            writeln!(out, "| `{choice}` | {doc} |")
         } else {
             let must = if *required { " Required." } else { "" };
             writeln!(out, "| `{name}` | {} | {doc}{must} |", words(kind))
