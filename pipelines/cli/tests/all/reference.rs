@@ -135,6 +135,45 @@ fn fields(body: &[&str], is_enum: bool, all_default: bool) -> Vec<Field> {
     fields
 }
 
+/// The ranges that a file checks its fields for, as `check.range("top", self.top, 1, 100_000)`, in words.
+fn ranges(text: &str) -> BTreeMap<String, String> {
+    let calls = text.split("check.range(\"").skip(1).filter_map(|rest| rest.split_once(");"));
+    let read = |(call, _): (&str, &str)| {
+        let parts: Vec<&str> = call.split(", ").collect();
+        let [name, value, low, high] = parts[..] else { return None };
+        let name = name.trim_end_matches('"');
+        if value.trim_start_matches("self.").trim_start_matches("this.") != name {
+            return None;
+        }
+        let low = number(low)?;
+        let range = match high {
+            "usize::MAX" | "u64::MAX" => format!("At least {low}."),
+            high => format!("From {low} to {}.", number(high)?),
+        };
+        Some((name.to_owned(), range))
+    };
+    calls.filter_map(read).collect()
+}
+
+/// A number of the code as the pages write it: with commas, and without needless decimals.
+fn number(code: &str) -> Option<String> {
+    let plain = code.replace('_', "");
+    let value = plain.parse::<f64>().ok()?;
+    let (whole, rest) = plain.split_once('.').unwrap_or((&plain, ""));
+    if plain.contains('e') || whole.len() < 4 {
+        return Some(value.to_string());
+    }
+    let digits = whole.char_indices().fold(String::new(), |mut text, (at, digit)| {
+        if at > 0 && (whole.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+        text
+    });
+    let rest = rest.trim_end_matches('0');
+    Some(if rest.is_empty() { digits } else { format!("{digits}.{rest}") })
+}
+
 /// A type in the words of pipeline files.
 fn words(kind: &str) -> String {
     let inner = |prefix: &str| kind.strip_prefix(prefix).and_then(|rest| rest.strip_suffix('>'));
@@ -214,7 +253,7 @@ fn section(out: &mut String, kind: &Kind, text: &str, known: &BTreeMap<String, D
     let example = head.split("```ron").nth(1).and_then(|rest| rest.split("```").next());
     let example = example.unwrap_or_else(|| panic!("{} has no example at the head of its file", kind.name));
     let _ = writeln!(out, "```ron\n{}\n```\n", example.trim());
-    table(out, config, kind.name, known);
+    table(out, config, kind.name, known, &ranges(text));
     let mut told: Vec<&String> = Vec::new();
     let mut waiting: Vec<&Definition> = vec![config];
     while let Some(definition) = waiting.pop() {
@@ -224,14 +263,20 @@ fn section(out: &mut String, kind: &Kind, text: &str, known: &BTreeMap<String, D
                 told.push(name);
                 let what = if inner.is_enum { "one of" } else { "fields" };
                 let _ = writeln!(out, "*{}*, {what}: {}\n", plain(name), inner.doc);
-                table(out, inner, name, known);
+                table(out, inner, name, known, &BTreeMap::new());
                 waiting.push(inner);
             }
         }
     }
 }
 
-fn table(out: &mut String, definition: &Definition, owner: &str, known: &BTreeMap<String, Definition>) {
+fn table(
+    out: &mut String,
+    definition: &Definition,
+    owner: &str,
+    known: &BTreeMap<String, Definition>,
+    ranges: &BTreeMap<String, String>,
+) {
     if definition.fields.is_empty() {
         return;
     }
@@ -258,7 +303,10 @@ fn table(out: &mut String, definition: &Definition, owner: &str, known: &BTreeMa
             writeln!(out, "| `{choice}` | {doc} |")
         } else {
             let must = if *required { " Required." } else { "" };
-            writeln!(out, "| `{name}` | {} | {doc}{must} |", words(kind))
+            // Some comments say it already, in words of their own.
+            let says = |range: &&String| !doc.contains(range.trim_start_matches("From ").trim_end_matches('.'));
+            let range = ranges.get(name).filter(says).map_or(String::new(), |range| format!(" {range}"));
+            writeln!(out, "| `{name}` | {} | {doc}{range}{must} |", words(kind))
         };
     }
     out.push('\n');
