@@ -15,7 +15,7 @@
 //! if its name is made of the other's, as logs are rotated, or if it has the time of its last change.
 //!
 //! What was read of each file is stored with the turns, in one step (see `mapped`), so a restart reads each record once.
-//! At most [`OPEN`] files are open.
+//! At most `OPEN` files are open.
 //!
 //! ```
 //! # use turnflow_connectors::files::FilesConfig;

@@ -46,7 +46,7 @@ pub fn parquet(file: File) -> Result<Lines, ReadError> {
 ///
 /// # Errors
 ///
-/// As for [`parquet`].
+/// As for [`parquet()`].
 pub fn parquet_bytes(bytes: Bytes) -> Result<Lines, ReadError> {
     open_parquet(bytes, 0)
 }
@@ -55,7 +55,7 @@ pub fn parquet_bytes(bytes: Bytes) -> Result<Lines, ReadError> {
 ///
 /// # Errors
 ///
-/// As for [`parquet`].
+/// As for [`parquet()`].
 pub fn parquet_from(file: File, row: u64) -> Result<Lines, ReadError> {
     open_parquet(file, row)
 }

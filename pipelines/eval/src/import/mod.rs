@@ -1,10 +1,10 @@
 //! Imports published benchmarks, and the feedback of users: reads files and writes them as corpora, tasks,
 //! queries, judgements and turns in turnflow's formats.
 //!
-//! - MTRAG and MTRAG-UN (Katsis et al. 2025; Rosenthal et al. 2026): [`mtrag`].
-//! - ObliQA and RIRAG (Gokhan et al. 2024): [`obliqa`].
-//! - HotpotQA (Yang et al. 2018) and its subset HQ-small: [`hotpotqa`].
-//! - Feedback in one's own turn logs: [`feedback`].
+//! - MTRAG and MTRAG-UN (Katsis et al. 2025; Rosenthal et al. 2026): `mtrag`.
+//! - ObliQA and RIRAG (Gokhan et al. 2024): `obliqa`.
+//! - HotpotQA (Yang et al. 2018) and its subset HQ-small: `hotpotqa`.
+//! - Feedback in one's own turn logs: `feedback`.
 //!
 //! Files are read record by record, so memory does not grow with the texts of a corpus, only with its
 //! ids. What a file contains is recognised by the fields of its first record.
