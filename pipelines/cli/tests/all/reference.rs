@@ -164,7 +164,7 @@ fn number(code: &str) -> Option<String> {
         return Some(value.to_string());
     }
     let digits = whole.char_indices().fold(String::new(), |mut text, (at, digit)| {
-        if at > 0 && (whole.len() - at) % 3 == 0 {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
