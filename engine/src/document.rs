@@ -160,6 +160,11 @@ impl Place {
 }
 
 impl Chunk {
+    /// Its number in its document, from 0.
+    pub fn number(&self) -> usize {
+        self.id.strip_prefix(&*self.document).and_then(|rest| rest.strip_prefix('#')?.parse().ok()).unwrap_or_default()
+    }
+
     /// What is compared. The text may be on disk. The id comes first: chunks mostly arrive in the order of their ids, and
     /// are next to each other in memory.
     fn value(&self) -> (&Arc<str>, &ContentHash, &Arc<str>, &Metadata, &Readers) {

@@ -4,6 +4,8 @@
 //! an index (`rows[0]`), an interval (`[0, 1]`), years (`[2019, 2020]`), the text of a link (`[12](…)`), a footnote's
 //! definition. A number in brackets that could be a citation, and names no passage, is removed.
 
+use std::ops::Range;
+
 use crate::code::Code;
 
 /// Result of checking an answer's citations.
@@ -40,6 +42,32 @@ pub fn without(text: &str) -> String {
         other => other,
     })
     .text
+}
+
+/// A citation in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The bytes of the text that it takes, brackets included.
+    pub bytes: Range<usize>,
+    /// The numbers of its passages, counted from 1, as they stand there.
+    pub passages: Vec<usize>,
+}
+
+/// The citations in a text of passages numbered 1 to `passages`, in their order.
+pub fn marks(text: &str, passages: usize) -> Vec<Mark> {
+    let code = Code::of(text);
+    let mut found: Vec<Mark> = Vec::new();
+    for (open, mark) in text.match_indices(['[', '【', '［']) {
+        if found.last().is_some_and(|last| open < last.bytes.end) || code.holds(open) {
+            continue;
+        }
+        let Some((inner, end)) = inside(text, open + mark.len()) else { continue };
+        let brackets = Brackets { before: &text[..open], inner, after: &text[end..], is_wide: mark != "[" };
+        if let Verdict::Keep { passages, .. } = brackets.judge(passages) {
+            found.push(Mark { bytes: open..end, passages });
+        }
+    }
+    found
 }
 
 /// What is to be done with brackets.
@@ -190,6 +218,16 @@ fn number(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn citations_have_their_places() {
+        let text = "Ünits: a [1]. Rows[0] and `x[2]` are none, b [2, 1][9], c 【3】.";
+        let found = marks(text, 3);
+        let shown: Vec<(&str, &[usize])> =
+            found.iter().map(|mark| (&text[mark.bytes.clone()], &*mark.passages)).collect();
+        assert_eq!(shown, [("[1]", &[1][..]), ("[2, 1]", &[2, 1]), ("【3】", &[3])]);
+        assert_eq!(marks("none", 3), []);
+    }
 
     #[test]
     fn what_is_not_there_is_not_cited() {

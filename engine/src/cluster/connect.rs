@@ -37,6 +37,11 @@ impl Secret {
             _ => Ok(Self(Key::of(secret))),
         }
     }
+
+    /// A key that all processes of the cluster have, for links to documents, which any of them makes.
+    pub fn link_key(&self) -> [u8; 32] {
+        self.0.derived("turnflow links to documents 2026-11-29")
+    }
 }
 
 impl fmt::Debug for Secret {

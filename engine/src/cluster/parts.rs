@@ -16,6 +16,7 @@ use super::peers::Peers;
 use super::served::ServedParts;
 use super::wire::{Bytes, Topic, decode, encode};
 use crate::component::{ComponentError, IndexError, OperatorError};
+use crate::document::Chunk;
 use crate::filter::{Condition, Filter};
 use crate::publish::{Epochs, Lacking};
 use crate::record::Turn;
@@ -57,6 +58,8 @@ pub(super) enum Request {
     Restore { corpus: Arc<str>, stored: u64, version: u64 },
     /// Ask an index of a version.
     Index { corpus: Arc<str>, version: u64, index: String, restriction: Restriction, question: Bytes },
+    /// Ask for the passages of a document that a principal of these groups may read.
+    Document { corpus: Arc<str>, version: u64, document: String, groups: Vec<Arc<str>> },
     /// Drop a version.
     Release { corpus: Arc<str>, version: u64 },
     /// Ask for prepared data of an index.
@@ -228,6 +231,19 @@ impl OtherShards {
     /// The version.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// The passages of a document in the other parts that a principal of these groups may read, in no order.
+    ///
+    /// # Errors
+    ///
+    /// A part could not answer.
+    pub async fn of_document(&self, document: &str, groups: &[Arc<str>]) -> Result<Vec<Chunk>, String> {
+        let (document, groups) = (document.to_owned(), groups.to_vec());
+        let request = Request::Document { corpus: self.corpus.clone(), version: self.version, document, groups };
+        let answers = self.peers.ask_parts(&encode(&request)?).await?;
+        let found = answers.iter().map(decode::<Vec<Chunk>>).collect::<Result<Vec<_>, _>>()?;
+        Ok(found.into_iter().flatten().collect())
     }
 }
 

@@ -358,6 +358,13 @@ impl ServedParts {
                 let permitted = if is_restricted { apart_within(async { within() }).await } else { within() };
                 definition.answer(reader, permitted, question.0).await.map(Bytes).map_err(|error| error.to_string())
             }
+            Request::Document { corpus, version, document, groups } => {
+                let kept = self.versions.lock().get(&(corpus.clone(), version)).cloned();
+                let kept = kept.ok_or_else(|| format!("it has no version {version} of the corpus `{corpus}`"))?;
+                let passages = kept.view.passages.clone();
+                let found = move || passages.of_document(&document, &passages.within(Some(&groups), None));
+                encode(&apart_within(async move { found() }).await)
+            }
             Request::Prepared { corpus, index, question } => {
                 let preparations = self.corpora.lock().get(&corpus).map(|served| served.preparations.clone());
                 let preparations = preparations.ok_or_else(|| unknown(&corpus))?;

@@ -235,6 +235,14 @@ impl Passages {
         self.within(groups.as_deref(), Restriction::condition_of(filter, turn))
     }
 
+    /// The passages of a document that are among the permitted ones, in their order in it. Cost: a look at every passage.
+    pub(crate) fn of_document(&self, document: &str, permitted: &Permitted) -> Vec<Arc<Chunk>> {
+        let own = self.chunks.entries().filter(|chunk| *chunk.document == *document && permitted.has(chunk));
+        let mut found: Vec<Arc<Chunk>> = own.cloned().collect();
+        found.sort_by_key(|chunk| chunk.number());
+        found
+    }
+
     /// Whether there are passages that not everyone may read.
     pub(crate) fn is_restricted(&self) -> bool {
         self.restricted > 0

@@ -9,6 +9,7 @@ mod lacking;
 mod maintain;
 mod members;
 mod options;
+mod passages;
 mod reload;
 mod resume;
 mod services;

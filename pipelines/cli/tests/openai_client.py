@@ -39,6 +39,16 @@ answer = whole.choices[0].message
 assert "nine" in answer.content, whole
 assert whole.choices[0].finish_reason == "stop" and whole.usage.total_tokens > 0, whole
 assert answer.annotations[0].url_citation.title == "ferry", whole
+for annotation in answer.annotations:
+    # The link works in a browser that has no token.
+    page = urllib.request.urlopen(annotation.url_citation.url).read().decode()
+    assert 'id="passage"' in page and "ferry" in page, page
+for refused in ({"tools": [{"type": "function", "function": {"name": "f"}}]}, {"response_format": {"type": "json_object"}}):
+    try:
+        client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "When?"}], **refused)
+        raise AssertionError(refused)
+    except openai.BadRequestError as error:
+        assert error.param in refused, error
 
 # The same as a stream, with its usage at the end.
 text, usage, annotations = "", None, []

@@ -106,6 +106,9 @@ export async function get(path, options) {
 /** Puts a file. */
 export const put = async (path, file) => (await send(path, { method: 'PUT', file })).json();
 
+/** Posts JSON. */
+export const post = async (path, body) => (await send(path, { method: 'POST', body, timeout_ms: 15000 })).json();
+
 /** Deletes something. */
 export const remove = async path => (await send(path, { method: 'DELETE', timeout_ms: 60000 })).json();
 

@@ -20,6 +20,8 @@ export class Turn extends EventTarget {
   problem = null;
   /** The answer before the documents changed. */
   former = null;
+  /** Whether the person has said that it helped; `null` if nothing. */
+  helpful = null;
   children = [];
   picked = 0;
   began = performance.now();
@@ -36,9 +38,9 @@ export class Turn extends EventTarget {
   /** A turn of an earlier visit of the page. */
   static ended(parent, packed) {
     const turn = new Turn({ parent, ...packed });
-    const { conversation, state, answer, record, problem, former, took_ms, steps } = packed;
+    const { conversation, state, answer, record, problem, former, took_ms, steps, helpful } = packed;
     // A turn that was running when the page was left was cancelled.
-    Object.assign(turn, { conversation, answer, record, problem, former: former ?? null, took_ms, state: state === 'running' ? 'stopped' : state, steps: new Map(steps) });
+    Object.assign(turn, { conversation, answer, record, problem, former: former ?? null, helpful: helpful ?? null, took_ms, state: state === 'running' ? 'stopped' : state, steps: new Map(steps) });
     return turn;
   }
 

@@ -16,8 +16,8 @@ export function keep(conversation) {
     return at < 0 ? pipelines.push(pipeline) - 1 : at;
   };
   const packed = (turn, has) => {
-    const { text, collection, adjust, state, answer, record, problem, former, took_ms, picked } = turn;
-    return { text, collection, adjust, state, answer, record, problem, former, took_ms, picked, conversation: turn.conversation,
+    const { text, collection, adjust, state, answer, record, problem, former, took_ms, picked, helpful } = turn;
+    return { text, collection, adjust, state, answer, record, problem, former, took_ms, picked, helpful, conversation: turn.conversation,
       pipeline: place(turn.pipeline), steps: has ? [...turn.steps] : [], children: turn.children.map(child => packed(child, has)) };
   };
   const whole = has => {

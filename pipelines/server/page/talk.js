@@ -1,9 +1,11 @@
 // The conversation: questions, streamed answers, editing and versions.
 
+import { post } from './api.js';
 import { Conversation, Turn } from './asked.js';
 import { announce, button, byId, clean, duration, h, isCalm, perFrame, several } from './dom.js';
 import { forget, keep, kept } from './kept.js';
-import { citations } from './text.js';
+import { markdown } from './markdown.js';
+import { citing } from './text.js';
 
 const EMPTY = 'Ask a question. The answer and the results of every pipeline step appear as they arrive.';
 const STATES = { running: 'Answering', answered: 'Answered', idk: 'Answered: does not know', failed: 'Failed', stopped: 'Stopped' };
@@ -56,6 +58,7 @@ export class Talk {
     for (const event of ['step', 'delta']) turn.addEventListener(event, update);
     turn.addEventListener('end', () => this.#ended(turn));
     turn.addEventListener('revised', () => this.#revised(turn));
+    turn.addEventListener('said', () => keep(this.#conversation));
     this.#draw();
     this.#context.show(turn);
     this.#busy();
@@ -125,6 +128,8 @@ export class Talk {
     this.#said(turn, parts);
     parts.tools.append(
       button('Workflow', () => this.#context.show(turn, true), { class: 'quiet workflow', 'aria-label': `Workflow of turn ${turn.number}` }),
+      copies(turn),
+      ...thumbs(turn),
       button('Ask again', () => this.#again(turn, turn.text), { class: 'quiet again', title: 'Ask the same question again, with the current pipeline and tuning' }),
     );
     return parts;
@@ -184,18 +189,18 @@ export class Talk {
     article.setAttribute('aria-busy', String(turn.state === 'running'));
     answer.replaceChildren(...this.#text(turn));
     state.textContent = this.#state(turn);
-    tools.querySelector('.again').hidden = turn.state === 'running';
+    for (const after of tools.querySelectorAll('.again, .copy, .thumb')) after.hidden = turn.state === 'running' || (!turn.answer && !after.matches('.again'));
+    for (const thumb of tools.querySelectorAll('.thumb')) thumb.setAttribute('aria-pressed', String(turn.helpful === (thumb.dataset.helpful === 'true')));
     if (atEnd && turn === this.#conversation.last) this.#turns.scrollTop = this.#turns.scrollHeight;
   }
 
   #text(turn) {
     const problem = turn.problem && h('p', { class: 'problem' }, clean(turn.problem));
-    const parts = citations(clean(turn.answer), turn.passages.length).map(part => (part.cites
-      ? button(part.raw, () => this.#context.cite(turn, part.cites, part.sentence),
-        { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')} in the workflow` })
-      : part.text));
+    const parts = markdown(turn.answer, citing(clean(turn.answer), turn.passages.length, part => button(part.raw,
+      () => this.#context.cite(turn, part.cites, part.sentence),
+      { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')} in the workflow` })));
     const former = turn.former !== null && h('details', { class: 'former' },
-      h('summary', {}, 'The documents have changed since you asked. Before:'), h('p', { dir: 'auto' }, clean(turn.former) || 'No answer.'));
+      h('summary', {}, 'The documents have changed since you asked. Before:'), h('div', { dir: 'auto' }, turn.former ? markdown(turn.former) : 'No answer.'));
     return [...parts, problem, former].filter(Boolean);
   }
 
@@ -209,6 +214,52 @@ export class Talk {
     return [STATES[turn.state] ?? turn.state, duration(turn.took_ms), turn.pipeline.name,
       turn.collection, turn.adjust && 'adjusted', own && several(own, 'warning')].filter(Boolean).join(' · ');
   }
+}
+
+/** A button that copies an answer. */
+function copies(turn) {
+  const made = button('Copy', async () => {
+    try {
+      await navigator.clipboard.writeText(turn.answer);
+      made.textContent = 'Copied';
+    } catch {
+      made.textContent = 'Cannot copy';
+    }
+    announce(made.textContent);
+    setTimeout(() => { made.textContent = 'Copy'; }, 2000);
+  }, { class: 'quiet copy', 'aria-label': `Copy answer ${turn.number}` });
+  return made;
+}
+
+/** Two buttons that say whether an answer has helped. */
+function thumbs(turn) {
+  const say = helpful => async () => {
+    const before = turn.helpful;
+    turn.helpful = helpful;
+    mark(turn);
+    try {
+      await feedback(turn, helpful);
+      announce(helpful ? 'Noted: the answer was helpful.' : 'Noted: the answer was not helpful.');
+      turn.dispatchEvent(new Event('said'));
+    } catch (error) {
+      turn.helpful = before;
+      mark(turn);
+      announce(`The feedback was not kept: ${error.message}`);
+    }
+  };
+  const all = [[true, '👍', 'helpful'], [false, '👎', 'not helpful']].map(([helpful, sign, words]) => button(sign, say(helpful),
+    { class: 'quiet thumb', data: { helpful: String(helpful) }, 'aria-pressed': 'false', title: `The answer was ${words}`, 'aria-label': `Answer ${turn.number} was ${words}` }));
+  const mark = () => all.forEach(thumb => thumb.setAttribute('aria-pressed', String(turn.helpful === (thumb.dataset.helpful === 'true'))));
+  return all;
+}
+
+function feedback(turn, helpful) {
+  const cited = new Set((turn.record?.citations ?? []).map(citation => citation.passage));
+  const body = {
+    conversation_id: turn.conversation, turn: turn.number, helpful, question: turn.text, answer: turn.answer, history: turn.history, passages: [...cited],
+  };
+  if (turn.collection) body.collection = turn.collection;
+  return post(`/v1/feedback?pipeline=${encodeURIComponent(turn.pipeline.name)}`, body);
 }
 
 function asks(event) {

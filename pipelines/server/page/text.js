@@ -100,6 +100,16 @@ export function citations(answer, most) {
   return parts;
 }
 
+/** Makes the citations of a Markdown text, one after the other: `made(part)` shows one of [`citations`]. */
+export function citing(answer, most, made) {
+  const waiting = citations(answer, most).filter(part => part.cites);
+  return raw => {
+    // Those in code and in labels of links are passed over.
+    const at = waiting.findIndex(part => part.raw === raw);
+    return at < 0 ? null : made(waiting.splice(0, at + 1).at(-1));
+  };
+}
+
 /** A passage's text with the sentence marked that says most of what is wanted, and the words in it. */
 export function evidence(passage, wanted) {
   const looked = terms(wanted);

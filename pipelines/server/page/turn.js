@@ -4,7 +4,8 @@
 import { button, clean, documentName, duration, facts, h, name, perFrame, reveal, score, several } from './dom.js';
 import { fields, trace } from './hits.js';
 import { body, gist, isOpen, isSkipped, kind, own } from './step.js';
-import { citations, evidence } from './text.js';
+import { link, markdown } from './markdown.js';
+import { citations, citing, evidence } from './text.js';
 
 const STATES = { running: 'Running', answered: 'Answered', idk: 'Answered: does not know', failed: 'Failed', stopped: 'Stopped' };
 
@@ -152,8 +153,9 @@ export class Workflow {
     const turn = this.#turn;
     const { passages } = turn;
     const parts = citations(clean(turn.answer), passages.length);
-    const text = parts.map(part => (part.cites
-      ? button(part.raw, () => this.cite(turn, part.cites, part.sentence), { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')}` }) : part.text));
+    const text = markdown(turn.answer, citing(clean(turn.answer), passages.length, part => button(part.raw,
+      () => this.cite(turn, part.cites, part.sentence), { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')}` })));
+    const urls = new Map((turn.record?.citations ?? []).map(citation => [citation.passage, citation.url]));
     const cites = n => parts.filter(part => part.cites?.includes(n)).map(part => part.sentence);
     const cards = passages.map(({ id, document, title, text: said, metadata, score: value }, at) => {
       const isCited = cites(at + 1).length > 0;
@@ -163,7 +165,8 @@ export class Workflow {
           h('summary', {}, h('h4', {}, `[${at + 1}] `, name(title || id)), ' ', h('span', { class: 'hint' }, isCited ? 'cited, ' : '', `score ${score(value)}`),
             h('span', { class: 'gist', dir: 'auto' }, clean(said.slice(0, 400)))),
           h('p', { class: 'text', dir: 'auto' }, evidence(said, wanted)),
-          h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document)), fields(metadata)));
+          h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document),
+            urls.has(id) && [' · ', link(urls.get(id), 'Open the document')]), fields(metadata)));
     });
     this.#parts.answer.replaceChildren(
       h('h3', {}, turn.state === 'failed' ? 'No answer' : 'Answer'),

@@ -19,15 +19,17 @@ use crate::auth::{Principal, Tokens};
 use crate::body::bounded;
 use crate::config::ServeConfig;
 use crate::error::ApiError;
+use crate::feedback::FeedbackLog;
 use crate::forward::Forwarder;
 use crate::limits::{Places, admit, identify, meter};
+use crate::links::LinkKey;
 use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
 use crate::pipelines::LastReload;
 use crate::stored::ResponseStore;
 use crate::{
-    answers, chat, documents, embeddings, forward, health, mcp, metrics, models, openapi, origin, otlp, page,
-    pipelines, reports, responses, search, stored, turns,
+    answers, chat, cited, documents, embeddings, feedback, forward, health, mcp, metrics, models, openapi, origin,
+    otlp, page, pipelines, reports, responses, search, stored, turns,
 };
 
 /// A served pipeline.
@@ -38,6 +40,8 @@ pub struct Served {
     reload: RwLock<Option<LastReload>>,
     responses: OnceLock<Arc<ResponseStore>>,
     hides_problems: AtomicBool,
+    link_key: OnceLock<LinkKey>,
+    feedback: OnceLock<Arc<FeedbackLog>>,
 }
 
 impl Served {
@@ -50,6 +54,8 @@ impl Served {
             reload: RwLock::default(),
             responses: OnceLock::new(),
             hides_problems: AtomicBool::new(false),
+            link_key: OnceLock::new(),
+            feedback: OnceLock::new(),
         })
     }
 
@@ -66,6 +72,26 @@ impl Served {
     /// Stores its responses here.
     pub fn keep_responses(&self, store: ResponseStore) {
         let _ = self.responses.set(Arc::new(store));
+    }
+
+    /// Keeps the feedback on its answers here.
+    pub fn keep_feedback(&self, log: FeedbackLog) {
+        let _ = self.feedback.set(Arc::new(log));
+    }
+
+    /// Where the feedback on its answers is kept, if it is.
+    pub(crate) fn feedback(&self) -> Option<Arc<FeedbackLog>> {
+        self.feedback.get().cloned()
+    }
+
+    /// Signs links to its documents with this key. Without one, they work until the process ends.
+    pub fn sign_links(&self, key: LinkKey) {
+        let _ = self.link_key.set(key);
+    }
+
+    /// The key that signs links to its documents.
+    pub(crate) fn link_key(&self) -> &LinkKey {
+        self.link_key.get_or_init(turnflow_engine::keyed::secret_key)
     }
 
     /// The store of its responses, if they are stored.
@@ -255,6 +281,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/documents/{*id}", documents)
         .merge(mcp)
         .route("/v1/reports", get(reports::list))
+        .route("/v1/feedback", post(feedback::create))
         .route("/v1/traces", post(otlp::traces))
         .route("/v1/logs", post(otlp::logs))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
@@ -268,6 +295,8 @@ pub fn router(app: App) -> Router {
     let router = known
         .route("/", get(page::page))
         .route("/page/{name}", get(page::asset))
+        // A link says for whom it is.
+        .route("/documents/{*id}", get(cited::show))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .fallback(|| async { ApiError::not_found("no such route") });

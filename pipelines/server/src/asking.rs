@@ -13,9 +13,10 @@ use turnflow_engine::language::Finish;
 use turnflow_engine::record::{AnswerRecord, Status, Value};
 
 use crate::app::{App, Served};
-use crate::citations::Citation;
+use crate::citations::Sources;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::links::Links;
 use crate::outline::Outline;
 use crate::task::TaskRun;
 
@@ -38,7 +39,7 @@ pub struct Finished {
     /// Why the model stopped writing.
     pub finish: Finish,
     /// The hits that it is based on.
-    pub citations: Vec<Citation>,
+    pub sources: Sources,
     /// The fingerprint of the pipeline that answered.
     pub fingerprint: Option<String>,
 }
@@ -92,6 +93,7 @@ pub struct Asking {
     written: String,
     sent: String,
     titles: HashMap<Arc<str>, Arc<str>>,
+    links: Links,
 }
 
 impl Asking {
@@ -100,7 +102,13 @@ impl Asking {
     /// # Errors
     ///
     /// 400: the collection does not exist.
-    pub fn new(app: App, served: Arc<Served>, request: AskRequest, deadline: Deadline) -> Result<Self, ApiError> {
+    pub fn new(
+        app: App,
+        served: Arc<Served>,
+        request: AskRequest,
+        deadline: Deadline,
+        links: Links,
+    ) -> Result<Self, ApiError> {
         let outline = served.outline();
         check_collection(&outline, request.collection.as_deref())?;
         let events = served.engine().ask(request);
@@ -115,6 +123,7 @@ impl Asking {
             written: String::new(),
             sent: String::new(),
             titles: HashMap::new(),
+            links,
         })
     }
 
@@ -159,12 +168,11 @@ impl Asking {
         if self.sent.is_empty() {
             self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
         }
-        let citations = record.hits.iter().map(|hit| Citation::of(hit, self.served.name(), &self.titles)).collect();
         Ok(Finished {
             rest: rest_of(&record.answer, &self.sent),
             finish: finish_of(&record),
             answer: record.answer.to_string(),
-            citations,
+            sources: Sources::of(&record, &self.links, &self.titles),
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
         })
     }

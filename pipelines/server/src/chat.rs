@@ -23,6 +23,7 @@ use crate::config::Citations;
 use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::links::Links;
 use crate::sse;
 use crate::task::TaskRun;
 use crate::usage::{Counter, Usage};
@@ -40,6 +41,12 @@ pub struct ChatRequest {
     pub stream_options: Option<StreamOptions>,
     /// Number of answers: 1.
     pub n: Option<u64>,
+    /// Not supported: tools that the model may call. With `tool_choice: "none"` they are accepted.
+    pub tools: Option<Value>,
+    /// The former name of `tools`.
+    pub functions: Option<Value>,
+    /// Text only.
+    pub response_format: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,
     /// The former name of `tool_choice`.
@@ -73,8 +80,39 @@ impl ChatRequest {
         if self.logprobs == Some(true) {
             return Err(ApiError::unsupported("logprobs", "this server does not support `logprobs`"));
         }
+        check_format("response_format", self.response_format.as_ref())?;
         check_tools("tool_choice", self.tool_choice.as_ref())?;
-        check_tools("function_call", self.function_call.as_ref())
+        check_tools("function_call", self.function_call.as_ref())?;
+        check_offered("tools", self.tools.as_ref(), self.tool_choice.as_ref())?;
+        check_offered("functions", self.functions.as_ref(), self.function_call.as_ref())
+    }
+}
+
+/// Refuses a form of the answer other than text: the answer is written by a pipeline, which follows no schema.
+pub fn check_format(field: &str, format: Option<&Value>) -> Result<(), ApiError> {
+    let kind = format.and_then(|format| format.get("type")).and_then(Value::as_str);
+    match format {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) if kind == Some("text") => Ok(()),
+        Some(_) => Err(ApiError::unsupported(
+            field,
+            format!(
+                "answers are text: `{field}` must be left out or {{\"type\": \"text\"}}; ask for JSON in the pipeline's prompt"
+            ),
+        )),
+    }
+}
+
+/// Refuses tools, unless the request says that none is called: the caller would wait for calls that never come.
+pub fn check_offered(field: &str, tools: Option<&Value>, choice: Option<&Value>) -> Result<(), ApiError> {
+    let is_none = choice.and_then(Value::as_str) == Some("none");
+    match tools {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(tools)) if tools.is_empty() || is_none => Ok(()),
+        Some(_) => Err(ApiError::unsupported(
+            field,
+            format!("this server calls no tools: leave out `{field}`, or say that none is called (\"none\")"),
+        )),
     }
 }
 
@@ -111,7 +149,8 @@ pub async fn create(
     let prompt_tokens = counter.count_all(conversation.texts()).await;
     let include_usage = request.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
     let is_stream = request.stream.unwrap_or(false);
-    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, || {
+    let links = Links::of(&app, Some(&headers), &principal, &served);
+    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, links, || {
         let labels = Labels::of(
             &app,
             &headers,
@@ -146,6 +185,7 @@ pub fn writer<'a>(
     conversation: &Conversation,
     deadline: Deadline,
     is_stream: bool,
+    links: Links,
     labels: impl FnOnce() -> (Labels, Option<usize>, &'a Principal),
 ) -> Result<Writer, ApiError> {
     let (labels, most, principal) = labels();
@@ -154,7 +194,7 @@ pub fn writer<'a>(
     }
     let mut request = conversation.request(labels, principal);
     request.stream = is_stream;
-    Ok(Writer::Turn(Box::new(Asking::new(app.clone(), served.clone(), request, deadline)?)))
+    Ok(Writer::Turn(Box::new(Asking::new(app.clone(), served.clone(), request, deadline, links)?)))
 }
 
 /// Waits briefly for the first piece, so that a turn that fails immediately is an error of the request, and
@@ -187,19 +227,18 @@ impl Reply {
         if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
     }
 
-    /// The annotations for a text with this end, if requested.
-    fn annotations(&self, citations: &[Citation], end: usize) -> Vec<Value> {
+    /// The annotations, if requested.
+    fn annotations(&self, citations: &[Citation]) -> Vec<Value> {
         match self.citations {
             Citations::None => Vec::new(),
-            Citations::Annotations | Citations::Markdown => {
-                citations.iter().map(|citation| citation.annotation(end)).collect()
-            }
+            Citations::Annotations | Citations::Markdown => citations.iter().map(Citation::annotation).collect(),
         }
     }
 
     fn whole(&self, finished: &Finished) -> Value {
-        let text = format!("{}{}", finished.answer, self.list(&finished.citations));
-        let annotations = self.annotations(&finished.citations, finished.answer.chars().count());
+        let cited = finished.sources.cited(&finished.answer);
+        let text = format!("{}{}", finished.answer, self.list(&cited));
+        let annotations = self.annotations(&cited);
         json!({
             "id": self.id,
             "object": "chat.completion",
@@ -272,9 +311,9 @@ impl sse::Events for ChatStream {
             }
             Ok(Piece::End(finished)) => {
                 self.say(&finished.rest, out);
-                let end = self.text.chars().count();
-                self.say(&self.reply.list(&finished.citations), out);
-                let annotations = self.reply.annotations(&finished.citations, end);
+                let cited = finished.sources.cited(&self.text);
+                self.say(&self.reply.list(&cited), out);
+                let annotations = self.reply.annotations(&cited);
                 if !annotations.is_empty() {
                     out.push_back(self.delta(&json!({ "annotations": annotations }), None));
                 }
@@ -305,6 +344,10 @@ mod tests {
             ("tool_choice", json!("required")),
             ("tool_choice", json!({"type": "function", "function": {"name": "f"}})),
             ("function_call", json!({"name": "f"})),
+            ("tools", json!([{"type": "function"}])),
+            ("functions", json!([{"name": "f"}])),
+            ("response_format", json!({"type": "json_object"})),
+            ("response_format", json!({"type": "json_schema", "json_schema": {}})),
         ] {
             let error = with(field, value).unwrap_err();
             assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, Some(field)));
@@ -314,11 +357,14 @@ mod tests {
             ("logprobs", json!(false)),
             ("tool_choice", json!("auto")),
             ("tool_choice", Value::Null),
-            ("tools", json!([{"type": "function"}])),
+            ("tools", json!([])),
+            ("response_format", json!({"type": "text"})),
             ("something_new", json!({"a": 1})),
             ("stream_options", Value::Null),
         ] {
             assert_eq!(with(field, value), Ok(()), "{field}");
         }
+        let unused = json!({ "messages": [], "tools": [{"type": "function"}], "tool_choice": "none" });
+        assert_eq!(read(unused), Ok(()));
     }
 }

@@ -1,67 +1,141 @@
 //! The sources of an answer, as annotations and as Markdown.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
 use serde_json::{Value as Json, json};
-use turnflow_engine::record::HitRecord;
+use turnflow_engine::record::{AnswerRecord, HitRecord, Status};
+use turnflow_operators::citations::marks;
 
 use crate::config::Citations;
+use crate::links::Links;
 
 /// The request header that selects the format of sources.
 const HEADER: &str = "x-turnflow-citations";
 
-/// The characters to encode in the path of a document: all that need it, except slashes.
-const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-
-/// A source of an answer.
+/// A passage that an answer is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Citation {
-    /// Its URL.
+pub struct Source {
+    /// Its id.
+    pub passage: Arc<str>,
+    /// The URL of a page that shows it.
     pub url: String,
-    /// Its title.
+    /// The title of its document.
     pub title: String,
 }
 
-impl Citation {
+impl Source {
     /// The source of a hit; `titles` contains the titles of passages.
-    pub fn of(hit: &HitRecord, pipeline: &str, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
-        let record = serde_json::to_value(hit).unwrap_or_default();
-        let field = |name: &str| record.get("metadata")?.get(name)?.as_str().filter(|text| !text.trim().is_empty());
+    pub fn of(hit: &HitRecord, links: &Links, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
+        let metadata = serde_json::to_value(&hit.metadata).unwrap_or_default();
+        let field = |name: &str| metadata.get(name)?.as_str().filter(|text| !text.trim().is_empty());
         let is_link = |url: &&str| ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme));
-        let url = field("url").filter(is_link).map_or_else(|| path(&hit.document, pipeline), str::to_owned);
         let known = titles.get(&hit.passage).map(|title| &**title).filter(|title| !title.is_empty());
         let title = known.or(field("title")).unwrap_or(&hit.document).to_owned();
         let is_pdf = field("mime") == Some("application/pdf") || hit.document.to_ascii_lowercase().ends_with(".pdf");
-        let page = record.get("metadata").and_then(|fields| fields.get("page")).and_then(Json::as_u64);
-        match page.filter(|_| is_pdf && !url.contains('#')) {
+        let page = metadata.get("page").and_then(Json::as_u64).filter(|_| is_pdf);
+        let url = match (field("url").filter(is_link), page) {
             // Programs that show PDF files go to the page.
-            Some(page) => Self { url: format!("{url}#page={page}"), title: format!("{title}, p. {page}") },
-            None => Self { url, title },
-        }
+            (Some(url), Some(page)) if !url.contains('#') => format!("{url}#page={page}"),
+            (Some(url), _) => url.to_owned(),
+            (None, _) => links.passage(&hit.document, &hit.passage),
+        };
+        let title = page.map_or(title.clone(), |page| format!("{title}, p. {page}"));
+        Self { passage: hit.passage.clone(), url, title }
     }
+}
 
-    /// As an annotation of a chat message that ends at this character.
-    pub fn annotation(&self, end: usize) -> Json {
-        json!({ "type": "url_citation", "url_citation": {
-            "url": self.url, "title": self.title, "start_index": end, "end_index": end,
-        } })
+/// A place in an answer, and what it cites.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Citation {
+    /// The number of the passage among the answer's hits, from 1, as it stands in the text.
+    pub number: usize,
+    /// The passage's id.
+    pub passage: Arc<str>,
+    /// The URL of a page that shows it.
+    pub url: String,
+    /// The title of its document.
+    pub title: String,
+    /// Where the mark begins in the text, in characters. Without marks: the end of the text.
+    pub start_index: usize,
+    /// Where it ends.
+    pub end_index: usize,
+}
+
+impl Citation {
+    /// As an annotation of a chat message.
+    pub fn annotation(&self) -> Json {
+        let Self { url, title, start_index, end_index, .. } = self;
+        let citation = json!({ "url": url, "title": title, "start_index": start_index, "end_index": end_index });
+        json!({ "type": "url_citation", "url_citation": citation })
     }
 
     /// As an annotation of the Responses API.
-    pub fn output_annotation(&self, end: usize) -> Json {
+    pub fn output_annotation(&self) -> Json {
+        let Self { url, title, start_index, end_index, .. } = self;
         json!({
-            "type": "url_citation", "url": self.url, "title": self.title, "start_index": end, "end_index": end,
+            "type": "url_citation", "url": url, "title": title, "start_index": start_index, "end_index": end_index,
         })
     }
 }
 
-/// The server's URL of a document.
-pub fn path(document: &str, pipeline: &str) -> String {
-    let (document, pipeline) = (utf8_percent_encode(document, IN_PATH), utf8_percent_encode(pipeline, IN_PATH));
-    format!("/v1/documents/{document}?pipeline={pipeline}")
+/// The passages that an answer is based on, in the order of their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    all: Vec<Source>,
+    /// Whether the answer is one, and no refusal.
+    answers: bool,
+}
+
+impl Sources {
+    /// The sources of an answer.
+    pub fn of(record: &AnswerRecord, links: &Links, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
+        let all = record.hits.iter().map(|hit| Source::of(hit, links, titles)).collect();
+        Self { all, answers: record.status == Status::Answered }
+    }
+
+    /// What a text cites, in the order of its marks. A text without marks that answers the question cites every passage at
+    /// its end: the passages are all that is known.
+    pub fn cited(&self, text: &str) -> Vec<Citation> {
+        let marks = marks(text, self.all.len());
+        let mut at = Characters::of(text);
+        let cite = |number: usize, start_index: usize, end_index: usize| {
+            let Source { passage, url, title } = self.all.get(number.checked_sub(1)?)?.clone();
+            Some(Citation { number, passage, url, title, start_index, end_index })
+        };
+        if marks.is_empty() {
+            let end = at.to(text.len());
+            let all = if self.answers { self.all.len() } else { 0 };
+            return (1..=all).filter_map(|number| cite(number, end, end)).collect();
+        }
+        let mut found = Vec::new();
+        for mark in marks {
+            let (start, end) = (at.to(mark.bytes.start), at.to(mark.bytes.end));
+            found.extend(mark.passages.iter().filter_map(|number| cite(*number, start, end)));
+        }
+        found
+    }
+}
+
+/// Counts the characters of a text up to places that come in order.
+struct Characters<'t> {
+    text: &'t str,
+    bytes: usize,
+    characters: usize,
+}
+
+impl<'t> Characters<'t> {
+    fn of(text: &'t str) -> Self {
+        Self { text, bytes: 0, characters: 0 }
+    }
+
+    fn to(&mut self, bytes: usize) -> usize {
+        self.characters += self.text.get(self.bytes..bytes).map_or(0, |between| between.chars().count());
+        self.bytes = bytes;
+        self.characters
+    }
 }
 
 /// The format of a request's sources: from its header, or else as configured.
@@ -74,16 +148,16 @@ pub fn wanted(headers: &HeaderMap, configured: Citations) -> Citations {
     }
 }
 
-/// A list of the distinct sources, to append to an answer; empty if there are none.
+/// A list of the cited passages with their numbers, to append to an answer; empty if there are none.
 pub fn markdown(citations: &[Citation]) -> String {
-    let mut seen = BTreeSet::new();
+    let by_number: BTreeMap<usize, &Citation> = citations.iter().map(|citation| (citation.number, citation)).collect();
     let mut list = String::new();
-    for citation in citations.iter().filter(|citation| seen.insert(citation.url.as_str())) {
+    for (number, citation) in by_number {
         let title = citation.title.split_whitespace().collect::<Vec<_>>().join(" ");
         let title: String =
             title.chars().flat_map(|c| c.is_ascii_punctuation().then_some('\\').into_iter().chain([c])).collect();
         let url: String = citation.url.chars().filter(|c| !c.is_whitespace() && !"<>".contains(*c)).collect();
-        list.push_str(&format!("- [{title}](<{url}>)\n"));
+        list.push_str(&format!("- \\[{number}\\] [{title}](<{url}>)\n"));
     }
     if list.is_empty() { list } else { format!("\n\n**Sources**\n\n{}", list.trim_end()) }
 }
@@ -102,41 +176,56 @@ mod tests {
         }
     }
 
+    fn source(document: &str, fields: &Json) -> (String, String) {
+        let metadata = turnflow_engine::metadata::Metadata::of(fields.as_object().unwrap()).0;
+        let source = Source::of(&HitRecord { metadata, ..hit(document) }, &Links::relative("p q"), &HashMap::new());
+        (source.url, source.title)
+    }
+
     #[test]
-    fn a_source_has_a_path_and_a_title() {
+    fn a_source_has_a_link_and_a_title() {
         let titles = HashMap::from([("a b/ü.md#0".into(), "Title".into())]);
-        let citation = Citation::of(&hit("a b/ü.md"), "p q", &titles);
-        assert_eq!(citation.url, "/v1/documents/a%20b/%C3%BC.md?pipeline=p%20q");
-        assert_eq!(citation.title, "Title");
-        assert_eq!(Citation::of(&hit("x"), "p", &titles).title, "x");
+        let found = Source::of(&hit("a b/ü.md"), &Links::relative("p q"), &titles);
+        assert_eq!(found.url, "/documents/a%20b/%C3%BC.md?pipeline=p%20q&passage=a%20b%2F%C3%BC.md%230#passage");
+        assert_eq!(found.title, "Title");
+        assert_eq!(source("x", &json!({})).1, "x");
     }
 
     #[test]
     fn a_source_in_a_pdf_file_has_its_page() {
-        let metadata = |value: Json| turnflow_engine::metadata::Metadata::of(value.as_object().unwrap()).0;
-        let of = |document: &str, fields: Json| {
-            Citation::of(&HitRecord { metadata: metadata(fields), ..hit(document) }, "p", &HashMap::new())
-        };
-        let citation = of("a.PDF", json!({"page": 12}));
-        assert_eq!(
-            (citation.url.as_str(), citation.title.as_str()),
-            ("/v1/documents/a.PDF?pipeline=p#page=12", "a.PDF, p. 12")
-        );
-        let elsewhere = of("x", json!({"page": 2, "mime": "application/pdf", "url": "https://x.org/a"}));
-        assert_eq!(elsewhere.url, "https://x.org/a#page=2");
+        assert_eq!(source("a.PDF", &json!({"page": 12})).1, "a.PDF, p. 12");
+        let elsewhere = source("x", &json!({"page": 2, "mime": "application/pdf", "url": "https://x.org/a"}));
+        assert_eq!(elsewhere, ("https://x.org/a#page=2".to_owned(), "x, p. 2".to_owned()));
         for fields in [json!({"page": 2}), json!({"page": "two", "mime": "application/pdf"})] {
-            assert_eq!(of("a.md", fields).url, "/v1/documents/a.md?pipeline=p");
+            assert_eq!(source("a.md", &fields).1, "a.md");
         }
+        assert!(source("a.md", &json!({"url": "javascript:alert(1)"})).0.starts_with("/documents/a.md?"));
+    }
+
+    fn sources(names: &[&str], answers: bool) -> Sources {
+        let one = |name: &&str| Source { passage: (*name).into(), url: format!("/{name}"), title: (*name).to_owned() };
+        Sources { all: names.iter().map(one).collect(), answers }
     }
 
     #[test]
-    fn a_list_has_each_source_once() {
-        let one = Citation { url: "/v1/x".into(), title: "A [b]\nc".into() };
-        assert_eq!(markdown(&[one.clone(), one]), "\n\n**Sources**\n\n- [A \\[b\\] c](</v1/x>)");
-        let hostile = Citation { url: "/v1/x".into(), title: "![a](http://x) <b> `c`".into() };
+    fn only_what_the_text_cites_is_cited_where_it_does() {
+        let of = sources(&["a", "b", "c"], true);
+        let shown = |text: &str| -> Vec<(usize, usize, usize)> {
+            of.cited(text).iter().map(|citation| (citation.number, citation.start_index, citation.end_index)).collect()
+        };
+        assert_eq!(shown("Ä [3], b [1, 3]."), [(3, 2, 5), (1, 9, 15), (3, 9, 15)]);
+        assert_eq!(shown("ab"), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
+        assert_eq!(sources(&["a"], false).cited("I do not know."), []);
+    }
+
+    #[test]
+    fn a_list_has_each_source_once_with_the_number_of_the_text() {
+        let of = sources(&["A [b]\nc", "![a](http://x) <b> `c`"], true);
+        let list = markdown(&of.cited("x [2] y [2][1]"));
         assert_eq!(
-            markdown(&[hostile]),
-            "\n\n**Sources**\n\n- [\\!\\[a\\]\\(http\\:\\/\\/x\\) \\<b\\> \\`c\\`](</v1/x>)"
+            list,
+            "\n\n**Sources**\n\n- \\[1\\] [A \\[b\\] c](</A[b]c>)\n\
+             - \\[2\\] [\\!\\[a\\]\\(http\\:\\/\\/x\\) \\<b\\> \\`c\\`](</![a](http://x)b`c`>)"
         );
         assert_eq!(markdown(&[]), "");
     }

@@ -71,6 +71,11 @@ pub struct ServeConfig {
     pub keep_alive_s: f64,
     /// How chat answers cite their sources. Default: `Annotations`.
     pub citations: Citations,
+    /// The server's URL as its users know it, such as `https://chat.example.org`, for links to cited documents. Default:
+    /// as the request says.
+    pub public_url: Option<String>,
+    /// Days for which links to cited documents work, on a server with tokens. Default: 7.
+    pub link_days: f64,
     /// Request headers that identify a conversation; the first one present counts. Default:
     /// `X-OpenWebUI-Chat-Id` and `X-Conversation-Id`.
     pub conversation_headers: Vec<String>,
@@ -100,6 +105,8 @@ impl Default for ServeConfig {
             drain_s: 30.0,
             keep_alive_s: 15.0,
             citations: Citations::default(),
+            public_url: None,
+            link_days: 7.0,
             conversation_headers: vec!["X-OpenWebUI-Chat-Id".to_owned(), "X-Conversation-Id".to_owned()],
             task_prompts: vec![r"\A\s*### Task:".to_owned()],
             cors: Vec::new(),
@@ -332,7 +339,7 @@ impl ServeConfig {
                 return wrong(field, "must be above 0 and at most 1000000");
             }
         }
-        for (field, value) in [("limits.rate", limits.rate), ("drain_s", self.drain_s)] {
+        for (field, value) in [("limits.rate", limits.rate), ("drain_s", self.drain_s), ("link_days", self.link_days)] {
             if !(0.0..=1e6).contains(&value) {
                 return wrong(field, "must be 0 to 1000000");
             }
@@ -357,6 +364,10 @@ impl ServeConfig {
             if token.concurrency.is_some_and(|most| !(1..=1_000_000).contains(&most)) {
                 return wrong("tokens.concurrency", "must be 1 to 1000000");
             }
+        }
+        let is_url = |url: &str| ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme) && url != *scheme);
+        if self.public_url.as_deref().is_some_and(|url| !is_url(url)) {
+            return wrong("public_url", "must begin with `https://` or `http://`");
         }
         if self.jwt.as_ref().is_some_and(|jwt| jwt.audience.is_empty()) {
             return wrong("jwt.audience", "is empty: name this service as the identity provider does");

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::handler::server::ServerHandler;
@@ -25,6 +26,7 @@ use crate::auth::Principal;
 use crate::documents;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::links::Links;
 use crate::search::{SearchRequest, search};
 
 /// The scheme of the documents' addresses: `turnflow://PIPELINE/CORPUS/ID`.
@@ -125,12 +127,15 @@ fn tools() -> Vec<Tool> {
     ]
 }
 
-/// The caller and the deadline, set by the layers before the service.
-fn caller(context: &RequestContext<RoleServer>) -> Result<(Arc<Principal>, Deadline), ErrorData> {
+/// The caller, the deadline, and the headers of the request.
+type Caller = (Arc<Principal>, Deadline, HeaderMap);
+
+/// The caller of a request, set by the layers before the service.
+fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
     let parts = context.extensions.get::<Parts>();
     let found = parts.and_then(|parts| {
-        let principal = parts.extensions.get::<Arc<Principal>>()?;
-        Some((principal.clone(), *parts.extensions.get::<Deadline>()?))
+        let (principal, deadline) = (parts.extensions.get::<Arc<Principal>>()?, parts.extensions.get::<Deadline>()?);
+        Some((principal.clone(), *deadline, parts.headers.clone()))
     });
     found.ok_or_else(|| ErrorData::internal_error("the request has no caller", None))
 }
@@ -145,13 +150,13 @@ fn protocol_error(error: ApiError) -> ErrorData {
 }
 
 impl Mcp {
-    async fn call(&self, name: &str, arguments: Value, caller: (Arc<Principal>, Deadline)) -> Result<Value, ApiError> {
-        let (principal, deadline) = caller;
+    async fn call(&self, name: &str, arguments: Value, caller: Caller) -> Result<Value, ApiError> {
+        let (principal, deadline, headers) = caller;
         let wrong = |error: serde_json::Error| ApiError::bad(format!("invalid arguments of `{name}`: {error}"));
         match name {
             "search" => {
                 let request: SearchRequest = serde_json::from_value(arguments).map_err(wrong)?;
-                Ok(search(&self.app, &principal, deadline, request).await?.0)
+                Ok(search(&self.app, &principal, deadline, Some(&headers), request).await?.0)
             }
             "ask" => {
                 let arguments: AskArguments = serde_json::from_value(arguments).map_err(wrong)?;
@@ -167,10 +172,11 @@ impl Mcp {
                 if let Some(extra) = &principal.extra {
                     request.extra.insert("principal".to_owned(), extra.clone().into());
                 }
-                let asking = Asking::new(self.app.clone(), served, request, deadline)?;
-                let Finished { answer, citations, .. } = Writer::Turn(Box::new(asking)).finished().await?;
-                let sources = citations.iter().map(|citation| json!({ "url": citation.url, "title": citation.title }));
-                Ok(json!({ "answer": answer, "sources": sources.collect::<Vec<_>>() }))
+                let links = Links::of(&self.app, Some(&headers), &principal, &served);
+                let asking = Asking::new(self.app.clone(), served, request, deadline, links)?;
+                let Finished { answer, sources, .. } = Writer::Turn(Box::new(asking)).finished().await?;
+                let sources = sources.cited(&answer);
+                Ok(json!({ "answer": answer, "sources": sources }))
             }
             _ => Err(ApiError::not_found(format!("unknown tool `{name}`; available: `search`, `ask`"))),
         }
@@ -240,7 +246,7 @@ impl ServerHandler for Mcp {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let (principal, _) = caller(&context)?;
+        let (principal, ..) = caller(&context)?;
         let after = match request.and_then(|request| request.cursor) {
             Some(cursor) => Some(parse(&cursor).ok_or_else(|| ErrorData::invalid_params("no such cursor", None))?),
             None => None,
@@ -263,7 +269,7 @@ impl ServerHandler for Mcp {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let (principal, _) = caller(&context)?;
+        let (principal, ..) = caller(&context)?;
         let none = || ErrorData::resource_not_found(format!("unknown document `{}`", request.uri), None);
         let [pipeline, corpus, id] = parse(&request.uri).ok_or_else(none)?;
         let document = documents::one(&self.app, &principal, &pipeline, &corpus, id).await.map_err(protocol_error)?;

@@ -49,6 +49,12 @@ struct Pipeline {
     pipeline: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Judged {
+    pipeline: String,
+    helpful: String,
+}
+
 /// The server's own metrics.
 pub struct ServerMetrics {
     registry: Registry,
@@ -66,6 +72,7 @@ pub struct ServerMetrics {
     cached: Family<Pipeline, Gauge>,
     cache_hits: Family<Pipeline, Counter>,
     cache_misses: Family<Pipeline, Counter>,
+    feedback: Family<Judged, Counter>,
     running: Gauge,
     waiting: Gauge,
     /// Held while totals of engines are added to counters.
@@ -94,6 +101,7 @@ impl Default for ServerMetrics {
             cached: Family::default(),
             cache_hits: Family::default(),
             cache_misses: Family::default(),
+            feedback: Family::default(),
             running: Gauge::default(),
             waiting: Gauge::default(),
             adding: Mutex::default(),
@@ -106,6 +114,7 @@ impl Default for ServerMetrics {
             "Time until the first piece of an answer",
             metrics.first_token.clone(),
         );
+        registry.register("turnflow_feedback", "What people said about answers", metrics.feedback.clone());
         registry.register("turnflow_epoch", "The newest epoch", metrics.epoch.clone());
         registry.register(
             "turnflow_missing_passages",
@@ -144,6 +153,12 @@ impl Default for ServerMetrics {
 }
 
 impl ServerMetrics {
+    /// Counts what somebody said about an answer.
+    pub fn feedback(&self, pipeline: &str, helpful: bool) {
+        let labels = Judged { pipeline: pipeline.to_owned(), helpful: helpful.to_string() };
+        self.feedback.get_or_create(&labels).inc();
+    }
+
     /// Records the time until the first piece of an answer.
     pub fn first_token(&self, pipeline: &str, after: Duration) {
         self.first_token.get_or_create(&Pipeline { pipeline: pipeline.to_owned() }).observe(after.as_secs_f64());

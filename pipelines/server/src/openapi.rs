@@ -10,8 +10,8 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::app::App;
 use crate::{
-    answers, chat, documents, embeddings, health, metrics, models, otlp, pipelines, reports, responses, search, stored,
-    turns,
+    answers, chat, documents, embeddings, feedback, health, metrics, models, otlp, pipelines, reports, responses,
+    search, stored, turns,
 };
 
 /// The description of the server.
@@ -41,6 +41,7 @@ use crate::{
         pipelines::status,
         pipelines::debug,
         reports::list,
+        feedback::create,
         metrics::text,
         health::alive,
         health::ready,

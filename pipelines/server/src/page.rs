@@ -7,7 +7,7 @@ use crate::body::InPath;
 use crate::error::ApiError;
 
 /// The page may load scripts, styles and data from this server only, and may not be framed.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
@@ -32,6 +32,7 @@ const SCRIPTS: &[Asset] = &scripts![
     "layout.js",
     "live.js",
     "main.js",
+    "markdown.js",
     "reports.js",
     "step.js",
     "talk.js",
@@ -40,7 +41,10 @@ const SCRIPTS: &[Asset] = &scripts![
     "turn.js",
     "views.js"
 ];
-const STYLE: Asset = ("style.css", "text/css; charset=utf-8", include_str!("../page/style.css"));
+const STYLES: [Asset; 2] = [
+    ("style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
+    ("document.css", "text/css; charset=utf-8", include_str!("../page/document.css")),
+];
 
 fn respond(mime: &'static str, content: &'static str) -> Response {
     let headers = [
@@ -60,7 +64,7 @@ pub async fn page() -> Response {
 
 /// A script or the styles of the page.
 pub async fn asset(InPath(name): InPath<String>) -> Result<Response, ApiError> {
-    let found = SCRIPTS.iter().chain([&STYLE]).find(|(of, ..)| *of == name);
+    let found = SCRIPTS.iter().chain(&STYLES).find(|(of, ..)| *of == name);
     let (_, mime, content) = found.ok_or_else(|| ApiError::not_found("the page has no such file"))?;
     Ok(respond(mime, content))
 }

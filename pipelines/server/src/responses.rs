@@ -16,11 +16,12 @@ use utoipa::ToSchema;
 use crate::app::{App, now, unique};
 use crate::auth::Principal;
 use crate::body::Content;
-use crate::chat::{check_tools, first, writer};
+use crate::chat::{check_format, check_offered, check_tools, first, writer};
 use crate::citations;
 use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::links::Links;
 use crate::sse;
 use crate::stored;
 use crate::usage::Counter;
@@ -47,6 +48,10 @@ pub struct ResponseRequest {
     pub conversation: Option<Value>,
     /// Not supported.
     pub background: Option<bool>,
+    /// Not supported: tools that the model may call. With `tool_choice: "none"` they are accepted.
+    pub tools: Option<Value>,
+    /// The form of the text: `{"format": {"type": "text"}}`.
+    pub text: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,
     /// The fields `conversation_id` and `collection` are read.
@@ -68,7 +73,9 @@ impl ResponseRequest {
         if self.background == Some(true) {
             return Err(ApiError::unsupported("background", "this server does not answer in the background"));
         }
-        check_tools("tool_choice", self.tool_choice.as_ref())
+        check_format("text.format", self.text.as_ref().and_then(|text| text.get("format")))?;
+        check_tools("tool_choice", self.tool_choice.as_ref())?;
+        check_offered("tools", self.tools.as_ref(), self.tool_choice.as_ref())
     }
 
     /// The messages of the input.
@@ -134,7 +141,8 @@ pub async fn create(
     let counter = Counter::of(&served);
     let input_tokens = counter.count_all(conversation.texts()).await;
     let is_stream = request.stream.unwrap_or(false);
-    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, || {
+    let links = Links::of(&app, Some(&headers), &principal, &served);
+    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, links, || {
         let labels = Labels::of(
             &app,
             &headers,
@@ -201,6 +209,8 @@ mod tests {
             (json!({ "input": "a", "conversation": "conv_1" }), "conversation"),
             (json!({ "input": "a", "background": true }), "background"),
             (json!({ "input": "a", "tool_choice": "required" }), "tool_choice"),
+            (json!({ "input": "a", "tools": [{"type": "web_search"}] }), "tools"),
+            (json!({ "input": "a", "text": {"format": {"type": "json_object"}} }), "text.format"),
             (json!({ "input": [{"type": "item_reference", "id": "x"}] }), "input[0]"),
             (json!({ "input": 7 }), "input"),
             (json!({}), "input"),

@@ -1,8 +1,10 @@
 //! `/v1/search`: the hits of a pipeline, without an answer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value as Json_, json};
@@ -16,9 +18,10 @@ use crate::app::App;
 use crate::asking::{check_collection, reason as why};
 use crate::auth::Principal;
 use crate::body::{Content, Params};
-use crate::citations::path;
+use crate::citations::Source;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::links::Links;
 use crate::outline::Outline;
 
 /// A search.
@@ -55,9 +58,10 @@ pub async fn find(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
     Extension(deadline): Extension<Deadline>,
+    headers: HeaderMap,
     Params(request): Params<SearchRequest>,
 ) -> Result<Json<Json_>, ApiError> {
-    search(&app, &principal, deadline, request).await
+    search(&app, &principal, deadline, Some(&headers), request).await
 }
 
 /// Searches with a history.
@@ -69,9 +73,10 @@ pub async fn find_by_body(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
     Extension(deadline): Extension<Deadline>,
+    headers: HeaderMap,
     content: Content,
 ) -> Result<Json<Json_>, ApiError> {
-    search(&app, &principal, deadline, content.json()?).await
+    search(&app, &principal, deadline, Some(&headers), content.json()?).await
 }
 
 /// Searches for a caller.
@@ -83,6 +88,7 @@ pub async fn search(
     app: &App,
     principal: &Principal,
     deadline: Deadline,
+    headers: Option<&HeaderMap>,
     request: SearchRequest,
 ) -> Result<Json<Json_>, ApiError> {
     if request.query.trim().is_empty() {
@@ -131,7 +137,8 @@ pub async fn search(
         }
     };
     drop(events);
-    Ok(Json(told(&hits, request.top, served.name(), node, epoch)))
+    let links = Links::of(app, headers, principal, &served);
+    Ok(Json(told(&hits, request.top, served.name(), node, epoch, &links)))
 }
 
 /// The filter of a request, if it fits the corpora that the node searches.
@@ -156,11 +163,11 @@ fn checked(json: Json_, outline: &Outline, node: &str, collection: Option<&str>)
     Ok(filter)
 }
 
-fn told(hits: &Hits, top: Option<usize>, pipeline: &str, node: &str, epoch: u64) -> Json_ {
+fn told(hits: &Hits, top: Option<usize>, pipeline: &str, node: &str, epoch: u64, links: &Links) -> Json_ {
     let found = hits.hits.iter().take(top.unwrap_or(usize::MAX)).map(|hit: &Hit| {
         let mut record = serde_json::to_value(HitRecord::from(hit)).unwrap_or_default();
         record["title"] = json!(hit.chunk.title);
-        record["url"] = json!(path(&hit.chunk.document, pipeline));
+        record["url"] = json!(Source::of(&HitRecord::from(hit), links, &HashMap::new()).url);
         record
     });
     json!({

@@ -12,6 +12,7 @@ use turnflow_engine::record::Speaker;
 
 use crate::app::Served;
 use crate::asking::{Finished, Piece, rest_of};
+use crate::citations::Sources;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::limits::Deadline;
@@ -87,7 +88,7 @@ impl TaskRun {
             }
         };
         let rest = rest_of(&answer, &self.sent).to_owned();
-        Ok(Piece::End(Box::new(Finished { answer, rest, finish, citations: Vec::new(), fingerprint: None })))
+        Ok(Piece::End(Box::new(Finished { answer, rest, finish, sources: Sources::default(), fingerprint: None })))
     }
 }
 

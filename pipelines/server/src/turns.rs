@@ -21,16 +21,18 @@ use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 use turnflow_engine::adjust::Adjustments;
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
-use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance};
+use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance, Value};
 
 use crate::app::{App, Served};
 use crate::asking::{check_collection, hidden};
 use crate::auth::Principal;
 use crate::body::{Content, Many, Params};
 use crate::callers::Callers;
+use crate::citations::Sources;
 use crate::durable;
 use crate::error::ApiError;
 use crate::limits::{Deadline, HeldPlace};
+use crate::links::Links;
 use crate::live::{Live, Next};
 use crate::sse;
 
@@ -112,7 +114,20 @@ pub async fn create(
     let trace = params.trace && is_stream;
     let said = HashMap::new();
     let live = lives.then(|| Live::new(&app, &principal, place)).transpose()?;
-    let mut turns = Turns { served, principal, deadline, records, said, trace, is_stream, running: None, live };
+    let links = Links::of(&app, Some(&headers), &principal, &served);
+    let mut turns = Turns {
+        served,
+        principal,
+        deadline,
+        records,
+        said,
+        trace,
+        is_stream,
+        running: None,
+        live,
+        links,
+        titles: HashMap::new(),
+    };
     if is_stream {
         return Ok(sse::response(turns, Duration::from_secs_f64(app.config().keep_alive_s)));
     }
@@ -121,7 +136,7 @@ pub async fn create(
         loop {
             match turns.event().await? {
                 Told::Answer(record) => {
-                    answers.push(without_principal(&record));
+                    answers.push(turns.shown(&record));
                     break;
                 }
                 Told::Other(..) | Told::Revised(_) | Told::End(_) => {}
@@ -241,6 +256,9 @@ struct Turns {
     running: Option<RunningTurn>,
     /// The last answer is followed.
     live: Option<Live>,
+    links: Links,
+    /// The titles of passages.
+    titles: HashMap<Arc<str>, Arc<str>>,
 }
 
 struct RunningTurn {
@@ -303,6 +321,13 @@ impl Turns {
         false
     }
 
+    /// The record, with what the answer's text cites.
+    fn shown(&self, record: &AnswerRecord) -> Json {
+        let mut value = without_principal(record);
+        value["citations"] = json!(Sources::of(record, &self.links, &self.titles).cited(&record.answer));
+        value
+    }
+
     /// The next event of the running turn.
     async fn event(&mut self) -> Result<Told, ApiError> {
         let ended = || ApiError::unavailable("the pipeline has stopped");
@@ -316,6 +341,10 @@ impl Turns {
         match self.deadline.within(running.events.next()).await? {
             Some(Event::Started { epoch }) => Ok(Told::Other("started", json!({ "epoch": epoch }))),
             Some(Event::Node { node, value, took, warnings }) => {
+                if let Value::Answer(answer) = &value {
+                    let titles = answer.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.chunk.title.clone()));
+                    self.titles.extend(titles);
+                }
                 let took_ms = took.map(|took| took.as_secs_f64() * 1000.0);
                 let mut fields = json!({ "node": node, "value": value, "took_ms": took_ms, "warnings": warnings });
                 if let (Some(_), Some(failure)) = (&self.principal.extra, fields["value"].get_mut("Failed")) {
@@ -356,7 +385,7 @@ impl sse::Events for Turns {
             Ok(Told::Other(name, fields)) => out.push_back(tell(name, fields)),
             Ok(Told::Answer(record)) => {
                 let name = if record.status == Status::Failed { "failed" } else { "answer" };
-                out.push_back(tell(name, without_principal(&record)));
+                out.push_back(tell(name, self.shown(&record)));
                 match (&self.live, &mut self.running) {
                     (Some(live), Some(running)) if self.records.is_empty() => {
                         live.is_answered();
@@ -365,7 +394,7 @@ impl sse::Events for Turns {
                     _ => self.running = None,
                 }
             }
-            Ok(Told::Revised(record)) => out.push_back(tell("revised", without_principal(&record))),
+            Ok(Told::Revised(record)) => out.push_back(tell("revised", self.shown(&record))),
             Ok(Told::End(reason)) => {
                 out.push_back(tell("end", reason));
                 self.running = None;

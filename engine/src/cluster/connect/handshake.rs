@@ -104,6 +104,11 @@ impl Key {
     pub(super) fn of(secret: &[u8]) -> Self {
         Self(blake3::derive_key("turnflow cluster handshake 2026-10-02", secret))
     }
+
+    /// A key for something else, of which this one does not follow.
+    pub(super) fn derived(&self, purpose: &'static str) -> [u8; blake3::KEY_LEN] {
+        blake3::derive_key(purpose, &self.0)
+    }
 }
 
 /// Random bytes of the operating system.

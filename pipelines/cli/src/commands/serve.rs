@@ -1,7 +1,7 @@
 //! `turnflow serve`: answers questions over HTTP.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, Options, ReloadError, TurnSources, default_state};
 use turnflow_engine::spec::Override;
-use turnflow_server::{Asker, Callers, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
+use turnflow_server::{
+    Asker, Callers, FeedbackLog, LinkKey, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry,
+};
 
 use super::backup::BackupArgs;
 use super::member::{self, MemberArgs};
@@ -125,6 +127,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     if cluster.is_some() && args.files.len() > 1 {
         return Err(Fault::Told(anyhow!("a cluster serves exactly one pipeline, and {} are given", args.files.len())));
     }
+    let cluster_key = cluster.as_ref().and_then(|cluster| Some(cluster.secret.as_ref()?.link_key()));
     let backup = args.backup.store()?;
     let callers = Callers::new(&config);
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
@@ -156,6 +159,12 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
             let store = ResponseStore::open(state, config.responses);
             of.keep_responses(store.with_context(|| format!("pipeline `{}`", of.name()))?);
         }
+        if let Some(key) = cluster_key.or_else(|| state.as_deref().and_then(link_key)) {
+            of.sign_links(key);
+        }
+        if let Some(state) = state.as_deref() {
+            of.keep_feedback(FeedbackLog::new(state));
+        }
         watcher.iter().for_each(|watcher| watcher.watch(&of));
         sockets.extend(state.and_then(|state| StatusSocket::open(&state, of.clone())));
         served.push(of);
@@ -174,6 +183,19 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     let ended = end(served);
     served_all?;
     ended
+}
+
+/// The key that signs links to documents, from the state directory, so that they still work after a restart. `None` if it
+/// cannot be kept there.
+fn link_key(state: &Path) -> Option<LinkKey> {
+    let path = state.join("links.key");
+    let known = || std::fs::read(&path).ok()?.try_into().ok();
+    known().or_else(|| {
+        let key = turnflow_engine::keyed::secret_key();
+        let kept = turnflow_engine::append::replace(&path, &key);
+        kept.inspect_err(|error| tracing::warn!(%error, "links to documents will not work after a restart")).ok()?;
+        Some(key)
+    })
 }
 
 /// Serves until a signal arrives or a pipeline ends.

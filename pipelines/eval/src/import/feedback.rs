@@ -3,6 +3,7 @@
 //! | file | gives |
 //! |---|---|
 //! | turn logs: records with `speaker` | conversations, and feedback in the field `feedback` of a record |
+//! | feedback: records with `helpful`, as `POST /v1/feedback` keeps them in `feedback.jsonl` | what people said about answers and passages; with the `question` in it, it needs no log |
 //! | answers: records with `status` and `hits`, as sinks write them | the passages that an answer was based on |
 //!
 //! The field `feedback` is an object or a list of objects, with these fields:
@@ -30,6 +31,7 @@ type Key = (String, u64);
 struct Files<'a> {
     logs: Vec<&'a Input>,
     answers: Vec<&'a Input>,
+    said: Vec<&'a Input>,
 }
 
 /// A question with the conversation before it.
@@ -68,8 +70,17 @@ pub(super) fn import(inputs: &[Input], job: &mut Job) -> Result<(), ImportError>
             Ok(())
         })?;
     }
+    for said in &files.said {
+        job.objects(said, |_, _, _, record| {
+            with_feedback.extend(text(&record, &["conversation_id"]));
+            Ok(())
+        })?;
+    }
     let answers = answers(&files, job, &with_feedback)?;
-    let found = conversations(&files, job, &with_feedback, &answers)?;
+    let mut found = conversations(&files, job, &with_feedback, &answers)?;
+    for said in &files.said {
+        job.objects(said, |job, place, _, record| kept(job, place, &record, &answers, &mut found))?;
+    }
     write(job, &found)
 }
 
@@ -79,6 +90,7 @@ fn files<'a>(inputs: &'a [Input], job: &mut Job) -> Result<Files<'a>, ImportErro
         let Some(first) = job.first(input)? else { continue };
         match () {
             () if first.contains_key("speaker") => files.logs.push(input),
+            () if first.get("helpful").is_some_and(Value::is_boolean) => files.said.push(input),
             () if first.contains_key("status") && first.contains_key("answer") => files.answers.push(input),
             () => job.skipped.add("neither a turn log nor answers", input.name.clone()),
         }
@@ -165,6 +177,50 @@ fn conversations(
         })?;
     }
     Ok(Found { asked, judged })
+}
+
+/// Adds a line of the server's file of feedback.
+fn kept(
+    job: &mut Job,
+    place: Place<'_>,
+    record: &Map<String, Value>,
+    answers: &HashMap<Key, Answered>,
+    found: &mut Found,
+) -> Result<(), ImportError> {
+    let Some(helpful) = record.get("helpful").and_then(Value::as_bool) else {
+        return job.invalid("feedback needs `helpful`, true or false", place);
+    };
+    let Some(key) = key(record) else {
+        job.skipped.add("feedback that names no conversation and turn", place.to_string());
+        return Ok(());
+    };
+    if let Some(question) = text(record, &["question"]).filter(|_| !found.asked.contains_key(&key)) {
+        let said = record.get("history").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let utterance = |said: &Value| {
+            let speaker = if said.get("speaker")?.as_str()? == "agent" { "agent" } else { "user" };
+            Some((speaker, said.get("text")?.as_str()?.to_owned()))
+        };
+        let before = said.iter().filter_map(utterance).collect();
+        found
+            .asked
+            .insert(key.clone(), Asked { before, text: question, collection: record.get("collection").cloned() });
+    }
+    let judged = found.judged.entry(key.clone()).or_default();
+    if let Some(passage) = text(record, &["passage"]) {
+        judged.insert(passage, i64::from(helpful));
+        return Ok(());
+    }
+    if !helpful {
+        // An answer that did not help says nothing about single passages.
+        return Ok(());
+    }
+    let cited = record.get("passages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut based_on: Vec<String> = cited.iter().filter_map(|id| Some(id.as_str()?.to_owned())).collect();
+    if based_on.is_empty() {
+        based_on = answers.get(&key).map(|answer| answer.based_on.clone()).unwrap_or_default();
+    }
+    judged.extend(based_on.into_iter().map(|id| (id, 1)));
+    Ok(())
 }
 
 /// Adds what a field `feedback` says.

@@ -56,18 +56,16 @@ impl Reply {
         if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
     }
 
-    fn annotations(&self, citations: &[Citation], end: usize) -> Vec<Value> {
+    fn annotations(&self, citations: &[Citation]) -> Vec<Value> {
         match self.citations {
             Citations::None => Vec::new(),
-            Citations::Annotations | Citations::Markdown => {
-                citations.iter().map(|citation| citation.output_annotation(end)).collect()
-            }
+            Citations::Annotations | Citations::Markdown => citations.iter().map(Citation::output_annotation).collect(),
         }
     }
 
     pub(super) fn text_of(&self, finished: &Finished) -> (String, Vec<Value>) {
-        let annotations = self.annotations(&finished.citations, finished.answer.chars().count());
-        (format!("{}{}", finished.answer, self.list(&finished.citations)), annotations)
+        let cited = finished.sources.cited(&finished.answer);
+        (format!("{}{}", finished.answer, self.list(&cited)), self.annotations(&cited))
     }
 
     fn part(text: &str, annotations: &[Value]) -> Value {
@@ -180,9 +178,9 @@ impl ResponseStream {
 
     async fn end(&mut self, finished: &Finished, out: &mut VecDeque<Bytes>) {
         self.say(&finished.rest, out);
-        let end = self.text.chars().count();
-        self.say(&self.reply.list(&finished.citations), out);
-        let annotations = self.reply.annotations(&finished.citations, end);
+        let cited = finished.sources.cited(&self.text);
+        self.say(&self.reply.list(&cited), out);
+        let annotations = self.reply.annotations(&cited);
         for (at, annotation) in annotations.iter().enumerate() {
             let added = self.at_text(json!({ "annotation_index": at, "annotation": annotation }));
             self.tell("response.output_text.annotation.added", added, out);

@@ -17,7 +17,13 @@ async fn documents_are_put_found_and_survive_a_kill() {
     let answer = server.chat("When does the ferry leave?").await;
     assert!(text(&answer).contains("leaves at nine"), "{answer}");
     let citation = &answer["choices"][0]["message"]["annotations"][0]["url_citation"];
-    assert!(citation["url"].as_str().unwrap().contains("/v1/documents/ferry.md"), "{answer}");
+    let page = server.client.get(citation["url"].as_str().unwrap()).send().await.unwrap();
+    assert_eq!(
+        (page.status().as_u16(), page.headers()["content-type"].to_str().unwrap()),
+        (200, "text/html; charset=utf-8")
+    );
+    let page = page.text().await.unwrap();
+    assert!(page.contains("id=\"passage\"") && page.contains("The ferry to the island leaves at nine."), "{page}");
     assert_eq!(citation["title"], "Island");
 
     let list = server.ok("GET", "/v1/documents", None).await;

@@ -1,0 +1,225 @@
+//! `/documents/{id}`: a page that shows a document as its passages, with the cited one marked.
+//!
+//! It is for people who open a link of an answer, so it works for the documents of every source: it reads the published
+//! passages and not the source. On a server with tokens, the link's signature says who may read it (`links.rs`).
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+use turnflow_engine::document::Chunk;
+
+use crate::app::App;
+use crate::body::{InPath, Params};
+use crate::error::ApiError;
+use crate::links::groups;
+use crate::page::POLICY;
+
+/// Most passages on a page, and most bytes of their texts.
+const PASSAGES: usize = 200;
+const BYTES: usize = 1 << 20;
+/// Passages before the cited one on a page of a longer document.
+const BEFORE: usize = 50;
+/// Pages that are made at once: each looks at every passage of its corpora.
+static MAKING: Semaphore = Semaphore::const_new(2);
+
+/// The parameters of the URL.
+#[derive(Debug, Default, Deserialize)]
+pub struct CitedParams {
+    /// The pipeline. Default: the first.
+    pipeline: Option<String>,
+    /// The cited passage.
+    passage: Option<String>,
+    /// The signature of the link.
+    key: Option<String>,
+    /// The passage to begin with, from 0. Default: some before the cited one.
+    from: Option<usize>,
+}
+
+/// Shows a document.
+pub async fn show(State(app): State<App>, InPath(id): InPath<String>, Params(params): Params<CitedParams>) -> Response {
+    match page(&app, &id, &params).await {
+        Ok(html) => respond(StatusCode::OK, html),
+        Err(error) => {
+            let title = "The document cannot be shown";
+            let body = format!("<h1>{title}</h1>\n<p>{}</p>\n", escaped(&error.message));
+            respond(error.status, whole(title, &body))
+        }
+    }
+}
+
+async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiError> {
+    let name = params.pipeline.as_deref();
+    let served = match name {
+        Some(name) => app.pipelines().iter().find(|served| **served.name() == *name),
+        None => app.pipelines().first(),
+    };
+    let refused = || {
+        ApiError::forbidden("This link has expired, or it is not complete. Ask the question again to get a new one.")
+    };
+    let unknown = || ApiError::not_found("There is no such document. It may have been deleted since the answer.");
+    let served = served.ok_or_else(|| if app.tokens().is_empty() { unknown() } else { refused() })?;
+    let groups = groups(app, served, params.key.as_deref(), id).ok_or_else(refused)?;
+    let _one = MAKING.acquire().await;
+    let mut found: Option<Vec<_>> = None;
+    for (corpus, ..) in served.engine().corpora() {
+        let passages = served.engine().passages(&corpus, id, &groups).await;
+        let passages = passages.map_err(|error| ApiError::server(format!("The corpus cannot be read: {error}")))?;
+        let has = passages.iter().any(|chunk| params.passage.as_deref() == Some(&*chunk.id));
+        if has || found.is_none() && !passages.is_empty() {
+            found = Some(passages);
+        }
+        if has {
+            break;
+        }
+    }
+    let passages = found.ok_or_else(unknown)?;
+    let cited = params.passage.as_deref().and_then(|id| passages.iter().position(|chunk| *chunk.id == *id));
+    Ok(shown(id, &passages, cited, params))
+}
+
+/// The page of a document.
+fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &CitedParams) -> String {
+    let from = match params.from {
+        Some(from) => from.min(passages.len().saturating_sub(1)),
+        None if passages.len() <= PASSAGES => 0,
+        None => cited.unwrap_or_default().saturating_sub(BEFORE),
+    };
+    let (mut to, mut bytes) = (from, 0);
+    while to < passages.len() && to - from < PASSAGES && (to == from || bytes < BYTES) {
+        bytes += passages[to].text.len();
+        to += 1;
+    }
+    let mut body = format!("<h1><bdi>{}</bdi></h1>\n", escaped(id));
+    if let Some(url) = link(&passages[0]) {
+        let (href, url) = (attribute(&url), escaped(&url));
+        let _ = writeln!(body, "<p><a href=\"{href}\" rel=\"noopener noreferrer\">{url}</a></p>");
+    }
+    if params.passage.is_some() && cited.is_none() {
+        body.push_str("<p class=\"note\">The document has changed since the answer: the cited passage is gone.</p>\n");
+    }
+    let move_to = |from: usize, words: &str| {
+        let field = |name: &str, value: &Option<String>| match value {
+            Some(value) => format!("{name}={}&", percent_encoding::utf8_percent_encode(value, crate::links::IN_QUERY)),
+            None => String::new(),
+        };
+        let query = [field("pipeline", &params.pipeline), field("passage", &params.passage), field("key", &params.key)];
+        format!("<p><a href=\"?{}\">{words}</a></p>\n", attribute(&format!("{}from={from}", query.concat())))
+    };
+    if to - from < passages.len() {
+        let _ = writeln!(body, "<p class=\"note\">Passages {} to {to} of {}.</p>", from + 1, passages.len());
+    }
+    if from > 0 {
+        body.push_str(&move_to(from.saturating_sub(PASSAGES), "Earlier passages"));
+    }
+    let (mut title, mut at_page) = (String::new(), None);
+    for (at, chunk) in passages.iter().enumerate().take(to).skip(from) {
+        if *chunk.title != *title && *chunk.title != *id {
+            let _ = writeln!(body, "<h2><bdi>{}</bdi></h2>", escaped(&chunk.title));
+        }
+        title = chunk.title.to_string();
+        let page = chunk.metadata.values("page").first().map(ToString::to_string);
+        if page != at_page {
+            if let Some(page) = &page {
+                let _ = writeln!(body, "<p class=\"page\">Page {}</p>", escaped(page));
+            }
+            at_page = page;
+        }
+        let marked =
+            if cited == Some(at) { " id=\"passage\" class=\"cited\" aria-label=\"The cited passage\"" } else { "" };
+        let _ = writeln!(body, "<section{marked}><p dir=\"auto\">{}</p></section>", escaped(chunk.text.trim()));
+    }
+    if to < passages.len() {
+        body.push_str(&move_to(to, "Later passages"));
+    }
+    whole(id, &body)
+}
+
+/// The address of the document elsewhere, if its metadata has one.
+fn link(chunk: &Chunk) -> Option<String> {
+    let url = chunk.metadata.values("url").first().map(ToString::to_string)?;
+    ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)).then_some(url)
+}
+
+fn whole(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"robots\" content=\"noindex\">\n\
+         <title>{}</title>\n<link rel=\"icon\" href=\"data:,\">\n<link rel=\"stylesheet\" href=\"/page/document.css\">\n</head>\n\
+         <body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+        escaped(title)
+    )
+}
+
+/// Text for HTML, without control characters and without the power to turn its surroundings around. Quotation marks stay:
+/// what is in an attribute is [`attribute`].
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\n' | '\t' => out.push(c),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Text for an attribute of HTML.
+fn attribute(text: &str) -> String {
+    escaped(text).replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+fn respond(status: StatusCode, html: String) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        // The link opens the document for whoever has it.
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("private, no-store")),
+    ];
+    (status, headers, html).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passages(texts: &[&str]) -> Vec<Arc<Chunk>> {
+        let chunk = |(n, text): (usize, &&str)| {
+            Arc::new(Chunk::new(format!("d#{n}").into(), "d".into(), "T".into(), (*text).into()))
+        };
+        texts.iter().enumerate().map(chunk).collect()
+    }
+
+    #[test]
+    fn the_cited_passage_is_marked_and_nothing_is_markup() {
+        let html =
+            shown("<d>", &passages(&["a", "<script>alert('x')</script> \u{202e}&"]), Some(1), &CitedParams::default());
+        let marked = "<section id=\"passage\" class=\"cited\" aria-label=\"The cited passage\"><p dir=\"auto\">\
+                      &lt;script&gt;alert('x')&lt;/script&gt; \u{fffd}&amp;</p>";
+        assert!(html.contains(marked) && html.contains("<bdi>&lt;d&gt;</bdi>") && !html.contains("<script"), "{html}");
+        assert_eq!(html.matches("<h2>").count(), 1);
+    }
+
+    #[test]
+    fn a_long_document_is_shown_around_the_passage() {
+        let texts = vec!["x"; 1000];
+        let params = CitedParams { passage: Some("d#500".into()), key: Some("a\"b".into()), ..CitedParams::default() };
+        let html = shown("d", &passages(&texts), Some(500), &params);
+        assert!(html.contains("Passages 451 to 650 of 1000.") && html.contains("id=\"passage\""));
+        assert!(html.contains("passage=d%23500&amp;key=a%22b&amp;from=250\">Earlier"), "{html}");
+        let gone = shown("d", &passages(&texts), None, &params);
+        assert!(gone.contains("the cited passage is gone"));
+    }
+}
