@@ -289,6 +289,46 @@ def hostile(page):
     return state
 
 
+MARKDOWN = """
+# Rules\n\nA **bold** word [1], `code [1]`, a_b_c.\n\n1. one\n2. two\n   - inner\n\n| a | b |\n|---|---|\n| 1 | 2 |\n
+```\n<script>document.title='owned'</script>\n```\n
+![pixel](https://example.org/x.png) [a](javascript:document.title='owned') [b](data:text/html,x) [c](https://example.org/) <img src=x onerror="document.title='owned'"> <iframe src="/"></iframe>
+"""
+RENDERED = """
+const done = arguments[1];
+import('/page/markdown.js').then(({ markdown }) => {
+  const made = document.createElement('div');
+  made.append(...markdown(arguments[0], raw => `cited${raw}`));
+  document.body.append(made);
+  const tags = [...made.querySelectorAll('*')].map(of => of.tagName.toLowerCase());
+  const links = [...made.querySelectorAll('a')].map(of => of.getAttribute('href'));
+  const told = { tags, links, text: made.textContent, requests: performance.getEntriesByType('resource').filter(of => of.name.includes('example.org')).length };
+  made.remove();
+  done(told);
+}, error => done({ error: String(error) }));
+"""
+
+
+def markdown(page):
+    told = page.driver.execute_async_script(RENDERED, MARKDOWN)
+    page.need("error" not in told, f"the module fails: {told}")
+    for tag in ("h4", "strong", "code", "ol", "ul", "table", "pre"):
+        page.need(tag in told["tags"], f"no {tag} in {told['tags']}")
+    page.need(not {"img", "script", "iframe"} & set(told["tags"]), f"markup became elements: {told['tags']}")
+    page.need(told["links"] == ["https://example.org/x.png", "https://example.org/"], f"links are {told['links']}")
+    page.need(told["text"].count("cited[1]") == 1 and "a_b_c" in told["text"], f"the text is {told['text']!r}")
+    page.need(told["requests"] == 0 and page.driver.title == "turnflow", "an answer has loaded or run something")
+    return f"{len(told['tags'])} elements"
+
+
+def judged(page):
+    thumb = ".turn .thumb[data-helpful=false]"
+    page.click(thumb)
+    page.wait("the thumb is pressed", lambda: page.number(thumb + "[aria-pressed=true]"))
+    page.wait("the feedback is kept", lambda: "not helpful" in page.text("#said"))
+    return "not helpful"
+
+
 def reloading(page):
     """The conversation survives a reload of the page, and a new one does not bring it back."""
     page.click("#fresh")
@@ -415,7 +455,7 @@ def quiet(page):
     return "no errors, no violations of the content security policy"
 
 
-CHECKS = [loads, answers, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, listed, theme, graph, narrow, keyboard, names, quiet]
+CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, listed, theme, graph, narrow, keyboard, names, quiet]
 
 
 def main(arguments):

@@ -247,7 +247,7 @@ function thumbs(turn) {
       announce(`The feedback was not kept: ${error.message}`);
     }
   };
-  const all = [[true, '👍', 'helpful'], [false, '👎', 'not helpful']].map(([helpful, sign, words]) => button(sign, say(helpful),
+  const all = [[true, 'Helpful', 'helpful'], [false, 'Not helpful', 'not helpful']].map(([helpful, sign, words]) => button(sign, say(helpful),
     { class: 'quiet thumb', data: { helpful: String(helpful) }, 'aria-pressed': 'false', title: `The answer was ${words}`, 'aria-label': `Answer ${turn.number} was ${words}` }));
   const mark = () => all.forEach(thumb => thumb.setAttribute('aria-pressed', String(turn.helpful === (thumb.dataset.helpful === 'true'))));
   return all;

@@ -74,7 +74,7 @@ pub struct ServeConfig {
     /// The server's URL as its users know it, such as `https://chat.example.org`, for links to cited documents. Default:
     /// as the request says.
     pub public_url: Option<String>,
-    /// Days for which links to cited documents work, on a server with tokens. Default: 7.
+    /// Days for which links to cited documents work at least, on a server with tokens. Default: 7.
     pub link_days: f64,
     /// Request headers that identify a conversation; the first one present counts. Default:
     /// `X-OpenWebUI-Chat-Id` and `X-Conversation-Id`.

@@ -47,7 +47,8 @@ struct Signer {
 impl Links {
     /// The links for a caller.
     pub fn of(app: &App, headers: Option<&HeaderMap>, principal: &Principal, served: &Served) -> Self {
-        let until = now().saturating_add((app.config().link_days * 86_400.0) as u64);
+        // To the end of a day, so that an answer has the same links all day.
+        let until = now().saturating_add((app.config().link_days * 86_400.0) as u64) / 86_400 * 86_400 + 86_399;
         let until = principal.until.map_or(until, |ends| ends.max(now()).min(until));
         let signer = principal
             .extra

@@ -207,7 +207,15 @@ async fn every_process_gives_the_same_answers() {
     for process in 0..3 {
         let url = cluster.url(process, "/v1/search?query=harbour+tide+lamp&node=more");
         let hits = cluster.client.get(url).bearer_auth("secret").send().await.unwrap();
-        last.push(hits.json::<Value>().await.unwrap()["hits"].clone());
+        let mut hits = hits.json::<Value>().await.unwrap()["hits"].clone();
+        for hit in hits.as_array_mut().unwrap() {
+            // Each process links to itself, and opens the document, whichever process has it, without a token.
+            let (url, text) = (hit["url"].take(), hit["text"].as_str().unwrap());
+            let page = cluster.client.get(url.as_str().unwrap()).send().await.unwrap();
+            assert_eq!(page.status().as_u16(), 200, "{url}");
+            assert!(page.text().await.unwrap().contains(text), "{url}");
+        }
+        last.push(hits);
     }
     assert!(last[0].as_array().is_some_and(|hits| hits.len() == 3), "{last:?}");
     assert!(last[1] == last[0] && last[2] == last[0], "{last:#?}");
