@@ -152,6 +152,7 @@ pub mod prompt;
 mod prompting;
 mod quote;
 pub mod rank_fusion;
+pub mod recorded;
 pub mod references;
 pub mod reply;
 pub mod rerank_ensemble;
@@ -208,6 +209,7 @@ pub static OPERATORS: &[OperatorKind] = &[
     evidence::KIND,
     idk_normalize::KIND,
     self_check::KIND,
+    recorded::KIND,
     nli::KIND,
 ];
 

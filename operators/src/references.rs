@@ -25,7 +25,8 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, Delta, Index, IndexDefinition, IndexError,
-    InputPort, Inventory, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Passage, built_at_once,
+    InputPort, Inventory, Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, Passage,
+    StandingDocuments, StandingQueries, built_at_once,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::filter::Filter;
@@ -106,7 +107,9 @@ impl Operator for References {
             let query = call.query(0)?.clone();
             let corpus = self.0.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<Reader>(&Definition.key())?;
-            let named = ids(call.turn.extra.get(&self.0.field));
+            let field = call.turn.extra.get(&self.0.field);
+            call.watch.put(OfDocuments::named(ids(field)));
+            let named = ids(field);
             let (chunks, missing): (Vec<_>, Vec<_>) =
                 named.map(|id| (id, reader.find(id, &call.turn))).partition(|(_, found)| !found.is_empty());
             for (id, _) in missing {
@@ -125,6 +128,10 @@ impl Operator for References {
             Ok(Value::Hits(Arc::new(Hits { query, hits })))
         }
         .boxed()
+    }
+
+    fn standing(&self, _: bool) -> Option<Box<dyn StandingQueries>> {
+        Some(Box::new(StandingDocuments::default()))
     }
 
     fn weight(&self, call: &Call) -> usize {

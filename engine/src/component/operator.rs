@@ -282,6 +282,11 @@ pub trait OperatorConfig: Debug + Send + Sync {
     fn candidates(&self) -> Option<usize> {
         None
     }
+    /// Whether it reads the reply of the log's agent. Turns of the sources that lead to it then begin when the reply has
+    /// come.
+    fn takes_replies(&self) -> bool {
+        false
+    }
     /// Its effective settings, in one line.
     fn explain(&self) -> String;
     /// Builds the operator. The build may wait, for example for a server; a reload can cancel it.

@@ -66,6 +66,15 @@ pub trait StandingQueries {
 pub struct OfDocuments(Vec<Arc<str>>);
 
 impl OfDocuments {
+    /// The documents of these ids of documents or passages, whether or not they are there.
+    pub fn named<'a>(ids: impl Iterator<Item = &'a str>) -> Self {
+        let both = |id: &'a str| [Some(id), id.rsplit_once('#').map(|(document, _)| document)];
+        let mut documents: Vec<Arc<str>> = ids.flat_map(both).flatten().map(Arc::from).collect();
+        documents.sort_unstable();
+        documents.dedup();
+        Self(documents)
+    }
+
     /// The documents of these hits.
     pub fn of(hits: &[Hit]) -> Self {
         let mut documents: Vec<Arc<str>> = hits.iter().map(|hit| hit.chunk.document.clone()).collect();

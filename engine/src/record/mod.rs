@@ -29,6 +29,9 @@ pub enum Speaker {
     Agent,
 }
 
+/// The field of a turn that has the reply of the log's own agent.
+pub const REPLY: &str = "reply";
+
 /// An utterance in a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Utterance {

@@ -402,8 +402,19 @@ impl RuntimeContext {
             let (id, inputs, output) = (node.id.clone(), node.inputs.clone(), node.output);
             let corpora = node.operators().iter().filter_map(|config| config.corpus().cloned()).collect();
             let score_use = node.operators().iter().map(|config| config.score_use()).max().unwrap_or(ScoreUse::Read);
+            let takes_replies = node.operators().iter().any(|config| config.takes_replies());
             let kind_name = node.kind_name;
-            nodes.push(RunningNode { id, kind_name, inputs, running, output, weights, corpora, score_use });
+            nodes.push(RunningNode {
+                id,
+                kind_name,
+                inputs,
+                running,
+                output,
+                weights,
+                corpora,
+                score_use,
+                takes_replies,
+            });
         }
         let stamp = crate::record::Provenance {
             pipeline: plan.hash.clone(),

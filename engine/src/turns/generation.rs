@@ -40,6 +40,8 @@ pub struct RunningNode {
     pub corpora: Arc<[CorpusRef]>,
     /// What it does with the scores of hits.
     pub score_use: ScoreUse,
+    /// Whether it reads the reply of the log's agent.
+    pub takes_replies: bool,
 }
 
 /// A running plan.
@@ -88,6 +90,12 @@ impl Generation {
             Some((sink.clone(), sources.collect()))
         };
         self.nodes.iter().enumerate().filter_map(sink).collect()
+    }
+
+    /// Whether a node that a source's turns reach reads the reply of the log's agent.
+    pub(super) fn takes_replies(&self, source: &str) -> bool {
+        let reached = |index| self.reach.sources_of(index).any(|at| *self.nodes[at].id == *source);
+        self.nodes.iter().enumerate().any(|(index, node)| node.takes_replies && reached(index))
     }
 
     /// The sinks that a source's turns reach, each with its inputs; `None` if there are none, or

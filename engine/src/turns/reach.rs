@@ -56,6 +56,7 @@ mod tests {
             weights: None,
             corpora: Arc::default(),
             score_use: ScoreUse::Read,
+            takes_replies: false,
         }
     }
 

@@ -70,13 +70,18 @@ impl Conversation {
     /// Continues for a principal of these groups, sorted. A history with turns of a principal who is in other groups is
     /// dropped, because its answers may say what this principal may not read.
     pub fn continue_for(&mut self, groups: Vec<Arc<str>>) {
-        if !self.groups.iter().all(|group| groups.binary_search(group).is_ok()) {
+        if !self.is_known_to(&groups) {
             self.first += self.history.len() as u64;
             self.history.clear();
             self.bytes = 0;
             self.reply = None;
         }
         self.groups = groups;
+    }
+
+    /// Whether a principal of these groups, sorted, may read its history.
+    pub fn is_known_to(&self, groups: &[Arc<str>]) -> bool {
+        self.groups.iter().all(|group| groups.binary_search(group).is_ok())
     }
 
     /// Adds an utterance of this turn, of a log; (0, 0) for our own.

@@ -15,6 +15,7 @@
 
 mod again;
 mod held;
+mod replies;
 mod taken_over;
 #[cfg(test)]
 mod tests;
@@ -33,13 +34,14 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use self::held::Held;
+use self::replies::Part;
 use self::taken_over::TakenOver;
 use super::slots::Waiter;
 use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnsShared, WorkerState};
 use crate::connector::SourceOffset;
 use crate::durable::Loaded;
 use crate::principal::Renewed;
-use crate::record::{self, Speaker, Turn, Utterance};
+use crate::record::{REPLY, Speaker, Turn, Utterance};
 use crate::wake::WakeSlot;
 
 /// The pause between attempts to load conversations.
@@ -49,6 +51,8 @@ const RETRY: Duration = Duration::from_secs(1);
 struct InFlight {
     sequence: u64,
     read: RecordOffset,
+    /// The turn has the agent's own reply, which is in the history.
+    has_reply: bool,
     _capability: Capability<u64>,
 }
 
@@ -179,7 +183,7 @@ impl Conversations {
     fn delivered(&mut self, delivered: Delivered) -> Option<Arc<str>> {
         let conversation = self.held.get(&delivered.conversation_id)?;
         let running = conversation.running.take_if(|running| running.sequence == delivered.sequence)?;
-        conversation.reply = Some(delivered.reply).filter(|reply| !reply.is_empty());
+        conversation.reply = Some(delivered.reply).filter(|reply| !reply.is_empty() && !running.has_reply);
         self.applied(&delivered.conversation_id, &running.read);
         Some(delivered.conversation_id)
     }
@@ -243,14 +247,19 @@ impl Conversations {
                 self.left(&read);
                 continue;
             }
+            let question = match self.part(id, &read) {
+                Part::Said => None,
+                Part::Asked => Some(None),
+                Part::Replied(question) => Some(Some(question)),
+            };
             let Some(conversation) = self.held.get(id) else { return };
-            if read.record.speaker != Speaker::User {
-                conversation.reply = None;
-                conversation.say(Speaker::Agent, read.turn(), read.record.text.clone(), limit);
+            let Some(question) = question else {
+                conversation.hear(&read, limit);
                 self.applied(id, &place);
+                self.uncount(&read);
                 self.left(&read);
                 continue;
-            }
+            };
             let key = key(&self.source.id, &read);
             let earlier = self.answered(&read, &key);
             let lacking = earlier.iter().flat_map(|(_, earlier)| &earlier.copies);
@@ -259,7 +268,7 @@ impl Conversations {
                 None => self.shared.is_behind(&self.source.id),
             };
             if let Some((by, earlier)) = earlier.filter(|_| !is_held_back) {
-                if self.take_over(id, read, capability, key, &by, earlier) {
+                if self.take_over(id, (read, question), capability, key, &by, earlier) {
                     continue;
                 }
                 return;
@@ -273,13 +282,27 @@ impl Conversations {
                 }
                 return;
             }
-            *has_place = !self.start(id, read, capability, key, limit);
+            *has_place = !self.start(id, (read, question), capability, key, limit);
             return;
         }
     }
 
-    fn turn(&self, read: &Read, history: Vec<Utterance>, key: Arc<str>, epoch: u64, sequence: u64) -> Turn {
-        let record = read.record.clone();
+    /// The turn of a record. `question`: what the record replies to.
+    fn turn(
+        &self,
+        (read, question): (&Read, Option<Arc<str>>),
+        history: Vec<Utterance>,
+        key: Arc<str>,
+        epoch: u64,
+        sequence: u64,
+    ) -> Turn {
+        let mut record = read.record.clone();
+        if let Some(question) = question {
+            let reply = std::mem::replace(&mut record.text, question);
+            record.extra.insert(REPLY.to_owned(), (*reply).into());
+            // A user's record is counted when it is read.
+            self.shared.outstanding.fetch_add(1, Ordering::AcqRel);
+        }
         Turn {
             conversation_id: record.conversation_id,
             turn: record.turn,
@@ -304,7 +327,7 @@ impl Conversations {
     fn start(
         &mut self,
         id: &Arc<str>,
-        mut read: Read,
+        (mut read, question): (Read, Option<Arc<str>>),
         capability: Capability<u64>,
         key: Arc<str>,
         limit: usize,
@@ -325,12 +348,11 @@ impl Conversations {
         if let Renewed::Changed { fields, .. } = self.shared.renewed(&self.source.id, &read.record.extra) {
             read.record.extra = fields;
         }
-        conversation.continue_for(record::groups(&read.record.extra));
-        let history = read.history.clone().unwrap_or_else(|| conversation.seen(limit));
-        conversation.ask(read.turn(), read.record.text.clone(), limit);
-        conversation.running = Some(InFlight { sequence, read: RecordOffset::of(&read), _capability: capability });
+        let (history, has_reply) = conversation.begin(&read, question.as_ref(), limit, limit);
+        let place = RecordOffset::of(&read);
+        conversation.running = Some(InFlight { sequence, read: place, has_reply, _capability: capability });
         self.left(&read);
-        let turn = self.turn(&read, history, key, snapshot.epoch, sequence);
+        let turn = self.turn((&read, question), history, key, snapshot.epoch, sequence);
         let flow = Flow::begin(turn, snapshot, None, &self.shared);
         self.shared.observe(&self.source.id, &flow, None);
         ingress.give(flow);

@@ -9,7 +9,7 @@ use timely::dataflow::operators::Capability;
 
 use super::{Conversations, InFlight, RecordOffset};
 use crate::plan::AnswerMode;
-use crate::record::{self, AnswerRecord, Turn};
+use crate::record::{AnswerRecord, Turn};
 use crate::sinks::{Acknowledged, SinkHandle};
 use crate::turns::{Earlier, Generation, Read};
 
@@ -39,7 +39,7 @@ impl Conversations {
     pub(super) fn take_over(
         &mut self,
         id: &Arc<str>,
-        read: Read,
+        (read, question): (Read, Option<Arc<str>>),
         capability: Capability<u64>,
         key: Arc<str>,
         by: &Generation,
@@ -50,17 +50,17 @@ impl Conversations {
         self.sequence += 1;
         let sequence = self.sequence;
         let Some(conversation) = self.held.get(id) else { return false };
-        conversation.continue_for(record::groups(&read.record.extra));
-        let history = read.history.clone().unwrap_or_else(|| conversation.seen(usize::MAX));
-        conversation.ask(read.turn(), read.record.text.clone(), limit);
-        conversation.reply = Some(text).filter(|reply| !reply.is_empty());
-        let running = InFlight { sequence, read: RecordOffset::of(&read), _capability: capability };
+        let (history, has_reply) = conversation.begin(&read, question.as_ref(), limit, usize::MAX);
+        conversation.reply = Some(text).filter(|reply| !reply.is_empty() && !has_reply);
+        let running = InFlight { sequence, read: RecordOffset::of(&read), has_reply, _capability: capability };
         conversation.running = Some(running);
         self.left(&read);
+        // It is counted with its turn.
+        let turn = self.turn((&read, question), history, key.clone(), 0, 0);
         let stands = (by.mode != AnswerMode::Once).then(|| {
             let mut records = by.records(&self.source.id, &key);
             records.extend(copies.iter().map(|(sink, record)| (sink.id().clone(), record.clone())));
-            (self.turn(&read, history, key, 0, 0), records)
+            (turn, records)
         });
         let copies = copies.into_iter().map(|(sink, record)| {
             let wake = self.wake.clone();

@@ -15,6 +15,7 @@ mod permitted;
 mod queues;
 mod reached;
 pub(crate) mod rebuild;
+mod recorded;
 mod reload;
 mod resume;
 mod standing;
