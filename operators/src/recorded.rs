@@ -69,7 +69,7 @@ impl Operator for Recorded {
         async move {
             let Hits { query, hits } = &**call.hits(0)?;
             let Some(text) = call.turn.extra.get(REPLY).and_then(|reply| reply.as_str()) else {
-                return Err(OperatorError::Port("the turn's record has no reply"));
+                return Err(OperatorError::Port("no reply in the turn's record"));
             };
             Ok(Value::Answer(Arc::new(Answer {
                 query: query.clone(),
@@ -116,6 +116,6 @@ mod tests {
             watch: Default::default(),
         };
         let error = run(operator.call(call)).unwrap_err().to_string();
-        assert!(error.contains("the turn's record has no reply"), "{error}");
+        assert!(error.contains("no reply in the turn's record"), "{error}");
     }
 }
