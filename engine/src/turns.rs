@@ -31,6 +31,9 @@
 //!    - A turn that starts pins the newest snapshot, and thereby its generation, and enters it through the generation's
 //!      ingress (`ingress.rs`). The guard travels with each of the turn's values (`Flow`, `TurnContext`), so nothing is
 //!      looked up by number.
+//!    - If a plan judges the log's own replies (`OperatorConfig::takes_replies`), the turn of a question begins with the
+//!      agent's record (`conversations/replies.rs`). Until then the question is in the history, and the agent's record
+//!      is applied when its turn is delivered.
 //! 3. **Operators.** `engine/src/turns/node.rs` wires every node between source and sink. Each port carries exactly one
 //!    value per turn, so inputs are joined by count; then the operator is called.
 //!    - If an input has failed, the failure replaces the operator's value, unless the operator accepts failures, as
