@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::Conversations;
 use super::held::Conversation;
-use crate::durable::StoredConversation;
+use crate::durable::{Said, StoredConversation};
 use crate::record::Speaker;
 use crate::turns::Read;
 
@@ -29,10 +29,14 @@ impl Conversation {
     fn known(&self, speaker: Speaker, (turn, log): (u32, u64), text: &str) -> Known {
         let of_turn = self.history.iter().enumerate().filter(|(_, said)| said.turn == turn && said.speaker == speaker);
         let (mut other, mut is_elsewhere) = (None, false);
+        // What the agent said before the question of the turn, such as a greeting, is no earlier reply to it.
+        let is_of_turn = |said: &Said| said.turn == turn && said.speaker == Speaker::User;
+        let question = self.history.iter().rposition(is_of_turn).filter(|_| speaker == Speaker::Agent);
         for (at, said) in of_turn {
             match *said.text == *text {
                 true if said.log == log => return Known::Same,
                 true => is_elsewhere = true,
+                false if question.is_some_and(|question| at < question) => {}
                 false => other = other.or(Some(at)),
             }
         }
@@ -105,6 +109,13 @@ mod tests {
         ] {
             assert_eq!(known(speaker, turn, text), Known::New, "{speaker:?} {turn} {text}");
         }
+        // A greeting has the number of the question behind it.
+        let mut greeted = Conversation::default();
+        greeted.say(Speaker::Agent, (1, 7), "welcome".into(), 9);
+        greeted.ask((1, 7), "q1".into(), 9);
+        assert_eq!(greeted.known(Speaker::Agent, (1, 7), "r1"), Known::New);
+        assert_eq!(greeted.known(Speaker::Agent, (1, 7), "welcome"), Known::Same);
+        assert_eq!(greeted.known(Speaker::User, (1, 7), "other"), Known::Other(1));
         // Another log may begin with the same record, or have a new version of it.
         assert_eq!(conversation.known(Speaker::User, (2, 8), "q2"), Known::New);
         assert_eq!(conversation.known(Speaker::User, (2, 8), "other"), Known::Other(2));
