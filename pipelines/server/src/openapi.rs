@@ -114,7 +114,11 @@ fn complete(description: &mut Value) {
     let schema = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
     let operations = description["paths"].as_object_mut().into_iter().flat_map(|paths| paths.iter_mut());
     for (path, methods) in operations {
-        for operation in methods.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()) {
+        for (method, operation) in methods.as_object_mut().into_iter().flat_map(|methods| methods.iter_mut()) {
+            // Programs that are made of the description name their functions by it.
+            let words =
+                path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty() && *word != "v1");
+            operation["operationId"] = json!(words.fold(method.clone(), |id, word| format!("{id}_{word}")));
             let errors = |operation: &Value| -> Vec<(&str, &str)> {
                 let (has_body, has_input) = (operation["requestBody"].is_object(), operation["parameters"].is_array());
                 let input = INPUT.iter().filter(|_| has_input || has_body);
@@ -224,5 +228,14 @@ mod tests {
         {
             assert!(paths.contains(&path), "{path} in {paths:?}");
         }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let paths = DESCRIPTION["paths"].as_object().unwrap();
+        let operations = paths.values().flat_map(|methods| methods.as_object().unwrap().values());
+        let ids: Vec<&str> = operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+        assert!(ids.contains(&"get_documents_id") && ids.contains(&"post_chat_completions"), "{ids:?}");
+        assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len(), "{ids:?}");
     }
 }
