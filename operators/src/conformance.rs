@@ -38,6 +38,7 @@ const OPERATORS: &[(&str, &str)] = &[
     ("Static", r#"(input: "query", corpus: "docs", model: "any")"#),
     ("MultiVector", r#"(input: "query", corpus: "docs", model: "any")"#),
     ("References", r#"(input: "query", corpus: "docs")"#),
+    ("Recorded", r#"(input: "hits")"#),
     ("AskedBefore", r#"(input: "query", corpus: "docs", model: "any")"#),
     ("Fallback", r#"(inputs: ["hits", "more"], on_empty: true)"#),
     ("Append", r#"(inputs: ["hits", "more"])"#),
@@ -188,6 +189,10 @@ fn request(number: usize) -> AskRequest {
         text: texts[(number * 7 + back * 3) % texts.len()].as_str().into(),
     };
     request.history = (0..number % 5).rev().map(said).collect();
+    if number.is_multiple_of(2) {
+        let reply = texts[number * 5 % texts.len()].as_str();
+        request.extra.insert("reply".to_owned(), reply.into());
+    }
     request
 }
 

@@ -377,6 +377,8 @@ pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .nest("/process", shown(&app))
+        // This process has signed the link, and reads the other processes' passages too.
+        .route("/documents/{*id}", get(cited::show))
         .fallback(move |request: Request| forwarder.forward(request));
     for_pages(router, app)
 }
