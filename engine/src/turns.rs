@@ -1,14 +1,7 @@
 //! The path of a turn: source → conversation → operators → sinks → delivery.
 //!
-//! There is one timely dataflow per source, and one per *generation*: a running plan. A source's
-//! dataflow reads the source and exchanges its turns by conversation, so that one worker processes
-//! all turns of a conversation; it lives as long as the source. When a turn starts, it pins its
-//! epoch, and with it the generation that answers it; the turn is handed over within the worker. So
-//! a reload adds a generation next to the running one, turns in flight finish where they started, and
-//! conversations are not affected.
-//!
-//! Every port carries exactly one value per turn, so operators join their inputs by count: a slow
-//! turn delays only its own conversation.
+//! A reload adds a generation next to the running one: turns in flight finish where they started, and conversations are
+//! not affected.
 //!
 //! # From a turn to its answer
 //!

@@ -17,12 +17,14 @@
 //!   response is sent or dropped: bodies are handed to the connection in pieces (`body.rs`). `encoding.rs` decodes
 //!   bodies. Every failure is an `ApiError` (`error.rs`), in OpenAI's format. `origin.rs` refuses requests from web
 //!   pages of other sites if the server has no tokens.
-//! - **Routes.** One file per group: `chat.rs` and `responses.rs` (OpenAI's API; `stored.rs` keeps responses, so that a
-//!   caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive a
-//!   restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`, `pipelines.rs`
-//!   (graphs and status), `reports.rs`, `otlp.rs` (spans and log records, which go to the pipeline's source), `mcp.rs`
-//!   (the Model Context Protocol), `health.rs`, `openapi.rs` (what the routes declare, completed with errors, tokens
-//!   and bodies) and `page.rs` (the page in `page/`: plain modules without a build step, compiled in).
+//! - **Routes.** One file per group: `chat.rs` and `responses.rs` (OpenAI's API; `stored.rs` keeps responses, so that
+//!   a caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive
+//!   a restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`,
+//!   `pipelines.rs` (graphs and status), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
+//!   page of a cited document; `links.rs` makes, signs and checks the links to it), `otlp.rs` (spans and log records,
+//!   which go to the pipeline's source), `mcp.rs` (the Model Context Protocol), `health.rs`, `openapi.rs` (what the
+//!   routes declare, completed with errors, tokens and bodies) and `page.rs` (the page in `page/`: plain modules
+//!   without a build step, compiled in).
 //! - **Answers.** `live.rs` lets a stream of `/v1/turns` go on after its answer. `conversation.rs` makes a turn from
 //!   messages, `asking.rs` asks it and returns pieces of text, `task.rs` answers prompts of chat clients that are not
 //!   questions, `citations.rs` names the sources, `usage.rs` counts tokens, and `sse.rs` writes events. Only text that
