@@ -30,6 +30,10 @@ pub enum Markup {
 /// them. Its passages have the field `page` instead.
 pub const PAGE_OFFSETS: &str = "page_offsets";
 
+/// The field of a document that says how far the text of each of its pages can be trusted, from 0 to 1, with a blank between
+/// them. A document without it has nothing that is in doubt. Its passages do not have it.
+pub const PAGE_CONFIDENCE: &str = "page_confidence";
+
 /// A document of a corpus, as read by a source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Document {
@@ -55,6 +59,22 @@ impl Document {
             markup: Markup::Plain,
             metadata: Metadata::default(),
         }
+    }
+
+    /// Where each of its pages begins in its text, in bytes; `None` if it does not say so.
+    pub fn page_starts(&self) -> Option<Vec<usize>> {
+        self.by_page(PAGE_OFFSETS).filter(|starts: &Vec<usize>| starts.is_sorted())
+    }
+
+    /// How far the text of each page can be trusted, from 0 to 1; `None` if nothing is in doubt.
+    pub fn page_confidence(&self) -> Option<Vec<f64>> {
+        self.by_page(PAGE_CONFIDENCE)
+    }
+
+    /// A value for each page.
+    fn by_page<T: std::str::FromStr>(&self, field: &str) -> Option<Vec<T>> {
+        let Some(FieldValue::Text(values)) = self.metadata.get(field) else { return None };
+        values.split(' ').map(|value| value.parse().ok()).collect()
     }
 }
 

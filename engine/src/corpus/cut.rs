@@ -25,10 +25,12 @@ use tokio::sync::Semaphore;
 use super::CorpusShared;
 use super::documents::DocumentChange;
 use super::pages::Pages;
+use crate::component::Chunker;
 use crate::compute::MOST_ON_A_WORKER;
 use crate::document::{Chunk, Document, Text};
 use crate::keyed::{Key, Keyed};
-use crate::panics::caught;
+use crate::panics::{Panicked, caught};
+use crate::schema::Schema;
 use crate::wake::WakeSlot;
 
 /// Maximum bytes of text in a group; a single longer document is allowed.
@@ -234,27 +236,42 @@ impl Made {
 }
 
 fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Chunk> {
-    let dead = |reason: &str| {
-        shared.preparing.dead.write(&shared.name, &document.id, reason, document.text.as_bytes());
-        Vec::new()
-    };
-    if let Some(problem) = shared.schema.problem(&document.metadata) {
-        return dead(&format!("{problem}; the document is skipped"));
-    }
-    match caught(|| shared.chunker.chunk(document)) {
-        Ok(chunks) => {
-            let mut pages = Pages::of(document);
-            let labelled = |mut chunk: Chunk| {
-                chunk.document = document.id.clone();
-                let paged = pages.as_mut().map(|pages| pages.fields(&chunk.text));
-                shared.schema.label(&mut chunk, paged.as_ref().unwrap_or(&document.metadata));
-                chunk
-            };
-            chunks.into_iter().map(labelled).collect()
-        }
-        Err(panic) => {
+    passages(document, &*shared.chunker, &shared.schema).unwrap_or_else(|error| {
+        if matches!(error, NotCut::Panicked(_)) {
             shared.progress.failures.fetch_add(1, Ordering::Relaxed);
-            dead(&format!("the chunker {panic}; the document is skipped"))
         }
+        shared.preparing.dead.write(&shared.name, &document.id, &error.to_string(), document.text.as_bytes());
+        Vec::new()
+    })
+}
+
+/// Why a document has no passages.
+#[derive(Debug, thiserror::Error)]
+pub enum NotCut {
+    /// A field of its metadata has another type than the corpus declares.
+    #[error("{0}; the document is skipped")]
+    Field(String),
+    /// The chunker panicked.
+    #[error("the chunker {0}; the document is skipped")]
+    Panicked(Panicked),
+}
+
+/// The passages that a corpus with this chunker makes of a document, with their pages, fields and readers.
+///
+/// # Errors
+///
+/// The document is skipped.
+pub fn passages(document: &Document, chunker: &dyn Chunker, schema: &Schema) -> Result<Vec<Chunk>, NotCut> {
+    if let Some(problem) = schema.problem(&document.metadata) {
+        return Err(NotCut::Field(problem));
     }
+    let chunks = caught(|| chunker.chunk(document)).map_err(NotCut::Panicked)?;
+    let mut pages = Pages::of(document);
+    let labelled = |mut chunk: Chunk| {
+        chunk.document = document.id.clone();
+        let paged = pages.as_mut().map(|pages| pages.fields(&chunk.text));
+        schema.label(&mut chunk, paged.as_ref().unwrap_or(&document.metadata));
+        chunk
+    };
+    Ok(chunks.into_iter().map(labelled).collect())
 }

@@ -97,6 +97,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::backlog::PreparationBacklog;
 use self::chunks::contents_of;
 use self::cut::cut;
+pub use self::cut::{NotCut, passages};
 use self::documents::documents;
 pub use self::index_writer::AddedIndex;
 use self::index_writer::{IndexWriter, Job, MaintenanceRequest, Restored};

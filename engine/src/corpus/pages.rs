@@ -1,6 +1,6 @@
 //! The pages of a document, such as a PDF file: a passage knows the page on which it begins.
 
-use crate::document::{Document, PAGE_OFFSETS};
+use crate::document::{Document, PAGE_CONFIDENCE, PAGE_OFFSETS};
 use crate::metadata::{FieldValue, Metadata, Numeric};
 
 /// The field of a passage that has its page.
@@ -13,7 +13,7 @@ pub(super) struct Pages<'a> {
     text: &'a str,
     /// Where each page begins in the text.
     starts: Vec<usize>,
-    /// The document's fields, without the offsets of pages.
+    /// The document's fields, without those of its pages.
     fields: Metadata,
     /// Where the last passage begins.
     from: usize,
@@ -24,10 +24,9 @@ pub(super) struct Pages<'a> {
 impl<'a> Pages<'a> {
     /// `None` if the document does not say where its pages begin.
     pub fn of(document: &'a Document) -> Option<Self> {
-        let Some(FieldValue::Text(offsets)) = document.metadata.get(PAGE_OFFSETS) else { return None };
-        let starts: Result<Vec<usize>, _> = offsets.split(' ').map(str::parse).collect();
-        let starts = starts.ok().filter(|starts| starts.is_sorted())?;
-        let fields = document.metadata.fields().filter(|(name, _)| &***name != PAGE_OFFSETS);
+        let starts = document.page_starts()?;
+        let fields =
+            document.metadata.fields().filter(|(name, _)| ![PAGE_OFFSETS, PAGE_CONFIDENCE].contains(&&***name));
         let fields: std::collections::BTreeMap<_, _> =
             fields.map(|(name, value)| (name.clone(), value.clone())).collect();
         Some(Self { text: &document.text, starts, fields: fields.into(), from: 0, last: None })
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     fn document(offsets: &str, text: &str) -> Document {
-        let fields = json!({"author": "Ada", PAGE_OFFSETS: offsets});
+        let fields = json!({"author": "Ada", PAGE_OFFSETS: offsets, PAGE_CONFIDENCE: "1 0.5 1"});
         Document { metadata: Metadata::of(fields.as_object().unwrap()).0, ..Document::new("a.pdf", text) }
     }
 

@@ -5,7 +5,8 @@
 //! page is read, and `to_left` that of words in Hebrew and Arabic. `running` leaves out headers, footers and numbers of
 //! pages, and `flow` makes Markdown of the lines of all pages: words that are parted at the end of a line are joined. The
 //! title is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the
-//! subject, the keywords and the dates are metadata (see `info`), and so is where each page begins in the text.
+//! subject, the keywords and the dates are metadata (see `info`), and so is where each page begins in the text, and, if some
+//! letters are not known, which share of them is on each page.
 
 mod cells;
 mod drawn;
@@ -25,8 +26,8 @@ mod to_left;
 
 use pdfium_render::prelude::{Pdfium, PdfiumError, PdfiumInternalError};
 
-use turnflow_engine::document::PAGE_OFFSETS;
-use turnflow_engine::metadata::{FIELD_BYTES, FieldValue};
+use turnflow_engine::document::{PAGE_CONFIDENCE, PAGE_OFFSETS};
+use turnflow_engine::metadata::{FIELD_BYTES, FieldValue, Metadata};
 
 use super::{Content, ReadError};
 use crate::markup::Markdown;
@@ -34,6 +35,8 @@ use crate::notes;
 
 /// Maximum number of pages.
 const MOST_PAGES: i32 = 20_000;
+/// A page with a smaller share of known letters is in doubt.
+const DOUBTFUL: f64 = 0.98;
 
 /// Reads the text of all pages.
 ///
@@ -51,11 +54,12 @@ fn read_with(pdfium: &Pdfium, bytes: &[u8]) -> Result<Content, ReadError> {
     if count > MOST_PAGES {
         return Err(ReadError::TooMany { what: "pages", limit: MOST_PAGES as u64 });
     }
-    let (mut pages, mut unread) = (Vec::new(), 0);
+    let (mut pages, mut confidence, mut unread) = (Vec::new(), Vec::new(), 0);
     for number in 0..count {
         match pdf.pages().get(number) {
             Ok(page) => {
                 let mut read = page::read(&page)?;
+                confidence.push(read.confidence());
                 grid::find(&mut read);
                 let mut blocks = layout::blocks(read.segments);
                 read.turned.into_iter().for_each(|turned| blocks.extend(layout::blocks(turned)));
@@ -72,17 +76,30 @@ fn read_with(pdfium: &Pdfium, bytes: &[u8]) -> Result<Content, ReadError> {
     }
     let mut markdown = Markdown::default();
     let starts: Vec<String> = flow::write(pages, &mut markdown)?.iter().map(usize::to_string).collect();
-    let offsets = starts.join(" ");
-    // More than any field may have: a thousand pages or two.
-    let metadata = match offsets.len() + PAGE_OFFSETS.len() + 32 <= FIELD_BYTES {
-        true => metadata.with_default(PAGE_OFFSETS, FieldValue::from(offsets.as_str())),
-        false => metadata,
-    };
+    let mut metadata = with_pages(metadata, PAGE_OFFSETS, &starts);
+    let doubtful = confidence.iter().filter(|share| **share < DOUBTFUL).count();
+    if doubtful > 0 {
+        notes::add(format!(
+            "on {doubtful} of {count} pages of a PDF, letters are missing: the file does not say which they are"
+        ));
+        let shares: Vec<String> =
+            confidence.iter().map(|share| ((share * 100.0).floor() / 100.0).to_string()).collect();
+        metadata = with_pages(metadata, PAGE_CONFIDENCE, &shares);
+    }
     let content = markdown.finish(String::new(), metadata);
     if content.text.trim().is_empty() {
         return Err(ReadError::PdfWithoutText);
     }
     Ok(content)
+}
+
+/// Adds a field with a value for each page, unless it has more than any field may have: that of a thousand pages or two.
+fn with_pages(metadata: Metadata, field: &str, values: &[String]) -> Metadata {
+    let values = values.join(" ");
+    match values.len() + field.len() + 32 <= FIELD_BYTES {
+        true => metadata.with_default(field, FieldValue::from(values.as_str())),
+        false => metadata,
+    }
 }
 
 fn failed(error: PdfiumError) -> ReadError {

@@ -216,6 +216,7 @@ fn push(text: &mut String, character: char) {
 /// The page has more letters than any real one.
 pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
     let mut segments = Segments::default();
+    let (mut known, mut unknown) = (0, 0);
     if let Ok(text) = page.text() {
         let shown = page.boundaries().bounding().map(|boundary| Direction::default().bounds(&boundary.bounds)).ok();
         let mut half = None;
@@ -225,6 +226,8 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
         }
         for char in letters.iter() {
             let Some(character) = whole(char.unicode_value(), &mut half) else { continue };
+            unknown += usize::from(is_unknown(character));
+            known += usize::from(!is_unknown(character) && !character.is_whitespace());
             match character {
                 '\r' | '\n' => segments.end(),
                 '\0' | '\u{FFFE}' | '\u{FFFF}' => {}
@@ -242,7 +245,8 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
         segments.end();
     }
     let (main, letters) = (main_direction(&segments.done), segments.done.len());
-    let (mut read, mut turned) = (Page::default(), BTreeMap::<Direction, Vec<Segment>>::new());
+    let mut read = Page { letters: (known + unknown, unknown), ..Page::default() };
+    let mut turned = BTreeMap::<Direction, Vec<Segment>>::new();
     for (direction, segment) in segments.done {
         match direction == main {
             true => read.segments.push(segment),
@@ -255,6 +259,12 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
     mark_items(&mut read.segments, &drawn.bullets);
     read.rules = drawn.rules;
     Ok(read)
+}
+
+/// Whether a file does not say which character a letter is: its font has codes of its own for the letters that it draws.
+fn is_unknown(character: char) -> bool {
+    let is_break = matches!(character, '\t' | '\n' | '\r' | '\u{2}');
+    (character.is_control() && !is_break) || matches!(character, '\u{FFFD}' | '\u{E000}'..='\u{F8FF}' | '\u{F0000}'..)
 }
 
 /// A character of a number; pdfium may give the two halves of UTF-16 one after the other.

@@ -93,4 +93,14 @@ pub(super) struct Page {
     /// Text in other directions, such as a note along the margin, by its direction.
     pub turned: Vec<Vec<Segment>>,
     pub rules: Vec<Rule>,
+    /// Number of its letters, and of those of them of which the file does not say what they are.
+    pub letters: (usize, usize),
+}
+
+impl Page {
+    /// The share of its letters that are known, from 0 to 1.
+    pub fn confidence(&self) -> f64 {
+        let (letters, unknown) = self.letters;
+        1.0 - unknown as f64 / letters.max(1) as f64
+    }
 }

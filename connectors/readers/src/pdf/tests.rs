@@ -153,6 +153,21 @@ fn pages_are_known_by_where_they_begin() {
     assert_eq!(content.metadata.get(PAGE_OFFSETS), Some(&FieldValue::from("0 4 4 12")));
 }
 
+#[test]
+fn pages_with_letters_that_are_not_known_are_in_doubt() {
+    if !has_pdfium() {
+        return;
+    }
+    let page = |text: &str| format!("BT /F1 12 Tf 72 700 Td ({text}) Tj ET");
+    let pages = [page("Known."), page("half\\001\\003\\004\\005")];
+    let content = read(&pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    assert_eq!(content.metadata.get(PAGE_CONFIDENCE), Some(&FieldValue::from("1 0.5")));
+    let notes = crate::notes::take();
+    assert_eq!(notes, ["on 1 of 2 pages of a PDF, letters are missing: the file does not say which they are"]);
+    let content = read(&pdf_of_pages(&[&pages[0]])).unwrap();
+    assert_eq!(content.metadata.get(PAGE_CONFIDENCE), None);
+}
+
 /// What a file says (see `tests/pdf/make.py`): blocks in the order in which a person reads them.
 fn said(path: &Path) -> Vec<(String, Json)> {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
