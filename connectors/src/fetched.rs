@@ -139,6 +139,8 @@ impl Fetched {
 
     /// Deletes a file's document or its rows. Returns the number of changes.
     pub(crate) fn remove(&mut self, path: &str, output: &CorpusOutput) -> Result<usize, Stopped> {
+        output.settled(path);
+        output.settled_rows(path, &[]);
         match self.known.remove(path) {
             Some(Known { sent: Sent::Document, .. }) => {
                 output.change(path, None)?;

@@ -284,6 +284,8 @@ struct Followed<'a> {
     waits: bool,
     /// Rows that gave no document, each told once.
     told: HashSet<[u8; 32]>,
+    /// The rows that give no document, with the reasons, as of the last read.
+    refused: Vec<(String, String)>,
 }
 
 impl<'a> Followed<'a> {
@@ -292,7 +294,21 @@ impl<'a> Followed<'a> {
         let file = source.path.display().to_string();
         let (rows, checked) = (Rows::default(), Instant::now());
         let told = HashSet::new();
-        Self { source, output, file, rows, stamp, checked, due: None, torn: false, fault: None, waits: false, told }
+        let refused = Vec::new();
+        Self {
+            source,
+            output,
+            file,
+            rows,
+            stamp,
+            checked,
+            due: None,
+            torn: false,
+            fault: None,
+            waits: false,
+            told,
+            refused,
+        }
     }
 
     /// Whether the file should be read now, because of a burst.
@@ -383,7 +399,13 @@ impl<'a> Followed<'a> {
         }
         match &outcome.error {
             Some(error) => self.fault(error),
-            None => self.fault = None,
+            None => {
+                self.fault = None;
+                self.output.settled(&self.file);
+            }
+        }
+        for (place, reason) in &self.refused {
+            self.output.still_unreadable(place, reason);
         }
         Ok(outcome.changes)
     }
@@ -397,7 +419,9 @@ impl<'a> Followed<'a> {
             readers::rows(self.source.format, file).map_err(io::Error::other)
         };
         let (latest, refused) = map.look(open(&stream)?, limit, last)?;
+        self.refused.clear();
         for (number, reason, row) in refused {
+            self.refused.push((format!("{}:{number}", self.file), reason.clone()));
             if self.told.insert(*blake3::hash(&[reason.as_bytes(), &row].concat()).as_bytes()) {
                 self.output.dead_letter(&format!("{}:{number}", self.file), &reason, &row);
             }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::append;
 use crate::component::{Aliases, CorpusSnapshot, Delta, IndexError, Snapshot};
+use crate::connector::Unreadable;
 use crate::state::{PASSAGES, passages_of};
 
 /// The published epochs that are still read.
@@ -441,6 +442,10 @@ pub struct CorpusProgress {
     pub publications: AtomicU64,
     /// Failed calls of its chunker, preparations and indexes; each attempt counts.
     pub failures: AtomicU64,
+    /// What the source cannot read.
+    pub unreadable: Arc<Unreadable>,
+    /// The documents that were read and cannot be cut into passages.
+    pub uncut: Arc<Unreadable>,
     /// Contents that indexes lack because a model's server is away.
     pub missing: AtomicU64,
     /// Why they are missing.
@@ -464,6 +469,18 @@ impl CorpusProgress {
     /// The value of a counter.
     pub fn get(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
+    }
+
+    /// Number of documents and records that are missing because they cannot be read or cut. In a cluster, those that
+    /// another process cannot cut are counted there.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.count() + self.uncut.count()
+    }
+
+    /// The first of them, each as its place and the reason.
+    pub fn unreadable_because(&self, most: usize) -> Vec<String> {
+        let all = [&self.unreadable, &self.uncut].into_iter().flat_map(|unreadable| unreadable.first(most));
+        all.take(most).map(|(place, reason)| format!("{place}: {reason}")).collect()
     }
 
     /// What indexes lack because a model's server is away: in this process, and in a cluster's first process in all of

@@ -230,7 +230,10 @@ impl CorpusSource for Directory {
             // The directory was removed or replaced.
             loop {
                 match self.start(&mut tree) {
-                    Ok(()) => break,
+                    Ok(()) => {
+                        output.settled(&self.root.display().to_string());
+                        break;
+                    }
                     Err(ConnectorError::Stopped(stopped)) => return Err(stopped.into()),
                     Err(ConnectorError::Io { source, .. }) if may_pass(&source) => {}
                     // It exists, but cannot be watched at the moment.

@@ -208,10 +208,13 @@ impl<'a> Tree<'a> {
         self.links.remove(path);
         self.stamps.remove(path);
         self.failing.remove(path);
+        let shown_path = shown(path);
+        self.output.settled(&shown_path);
+        self.output.settled_rows(&shown_path, &[]);
         match self.known.remove(path) {
             Some(Known::Document(..)) => {
                 self.changes += 1;
-                self.output.change(shown(path), None)
+                self.output.change(shown_path, None)
             }
             Some(Known::Rows(mut rows)) => {
                 self.changes += rows.withdraw(self.output)?;
@@ -248,6 +251,7 @@ impl<'a> Tree<'a> {
                     continue;
                 }
             };
+            self.output.settled(&shown(&directory));
             let mut failed = None;
             for entry in entries {
                 let entry = match entry {

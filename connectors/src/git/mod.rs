@@ -280,8 +280,9 @@ impl Following<'_> {
             return Ok(self.fetched.fault(path, blob, &ReadError::TooLarge { limit }, b"", self.output)?);
         };
         if bytes.starts_with(LFS) {
+            let changes = self.fetched.remove(path, self.output)?;
             self.output.dead_letter(path, "its content is in Git LFS, which is not read", &bytes);
-            return Ok(self.fetched.remove(path, self.output)?);
+            return Ok(changes);
         }
         let link = self.source.config.link.as_ref();
         let mut facts = vec![("path", path.to_owned())];

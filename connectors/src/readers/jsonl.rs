@@ -231,6 +231,8 @@ pub(crate) struct Rows {
 
 /// Maximum number of such fields that are told.
 const MOST_LARGE: usize = 16;
+/// Maximum number of bad lines that are known by their numbers.
+const MOST_BAD: usize = 10_000;
 
 /// The hash of a row's value.
 fn content(key: &[u8; 32], row: &Document) -> [u8; 8] {
@@ -258,7 +260,7 @@ impl Rows {
     ) -> Result<Outcome, Stopped> {
         self.reading = self.reading.wrapping_add(1);
         let mut outcome = Outcome::default();
-        let mut told = HashSet::new();
+        let (mut told, mut bad) = (HashSet::new(), Vec::new());
         let mut lines = LineReader::new(stream, how.limit);
         loop {
             let finished = match lines.advance() {
@@ -293,14 +295,17 @@ impl Rows {
                 Err(error) => {
                     let reason = error.to_string();
                     let hash = ContentHash::of(&reason, &String::from_utf8_lossy(bytes));
+                    let position = format!("{}:{}", how.file, lines.number());
                     if !self.told.contains(&hash) {
-                        let position = format!("{}:{}", how.file, lines.number());
                         match error {
                             RowError::TooLong { .. } => output.dead_beginning(&position, &reason, bytes),
                             _ => output.dead_letter(&position, &reason, bytes),
                         }
                     }
                     told.insert(hash);
+                    if bad.len() < MOST_BAD {
+                        bad.push((position, reason));
+                    }
                 }
             }
             if !finished {
@@ -312,6 +317,7 @@ impl Rows {
             return Ok(outcome);
         }
         self.told = told;
+        output.settled_rows(how.file, &bad);
         let reading = self.reading;
         for gone in self.known.remove_if(|known| known.found != reading) {
             outcome.changes += 1;

@@ -224,13 +224,17 @@ impl Sqlite {
             None => known.rows.update(file, &how, output)?,
             Some(map) => {
                 let (latest, refused) = map.look(&file, *max_row_bytes, true).map_err(passing)?;
+                let mut bad = Vec::new();
                 for (number, reason, row) in refused {
+                    bad.push((format!("{name}:{number}"), reason.clone()));
                     if known.told.insert(*blake3::hash(&[reason.as_bytes(), &row].concat()).as_bytes()) {
                         output.dead_letter(&format!("{name}:{number}"), &reason, &row);
                     }
                 }
                 file.rewind().map_err(passing)?;
-                known.rows.update(map.rows(file, *max_row_bytes, latest), &how, output)?
+                let outcome = known.rows.update(map.rows(file, *max_row_bytes, latest), &how, output)?;
+                bad.iter().for_each(|(place, reason)| output.still_unreadable(place, reason));
+                outcome
             }
         };
         match outcome.error {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, TrySendError};
 use parking_lot::Mutex;
 
-use super::{ConnectorError, DocumentStore, Mode, Stop, Stopped};
+use super::{ConnectorError, DocumentStore, Mode, Stop, Stopped, Unreadable};
 use crate::dead_letter::DeadLetters;
 use crate::document::Document;
 
@@ -40,6 +40,7 @@ pub struct CorpusOutput {
     stop: Stop,
     commits: Arc<AtomicU64>,
     sent: Arc<Mutex<Sent>>,
+    unreadable: Arc<Unreadable>,
 }
 
 /// The sizes of the messages that may still be in the channel, the oldest first.
@@ -74,7 +75,13 @@ impl CorpusOutput {
         name: Arc<str>,
         stop: Stop,
     ) -> Self {
-        Self { sender, wake, dead, name, stop, commits: Arc::default(), sent: Arc::default() }
+        let (commits, sent, unreadable) = Default::default();
+        Self { sender, wake, dead, name, stop, commits, sent, unreadable }
+    }
+
+    /// Tells here what cannot be read.
+    pub(crate) fn telling(self, unreadable: Arc<Unreadable>) -> Self {
+        Self { unreadable, ..self }
     }
 
     /// Upserts a document, or deletes it (`None`). Sending an unchanged document is harmless: the
@@ -87,7 +94,9 @@ impl CorpusOutput {
                 return Err(Stopped);
             }
         }
-        self.send(CorpusEvent::Change(id.into(), document))?;
+        let id = id.into();
+        self.unreadable.remove(&id);
+        self.send(CorpusEvent::Change(id, document))?;
         self.sent.lock().add(bytes);
         Ok(())
     }
@@ -116,14 +125,32 @@ impl CorpusOutput {
     }
 
     /// Writes a dead letter for an unreadable record. `position` is the place in the source (`file`,
-    /// `file:line`), `record` the bytes (cut to a mebibyte).
+    /// `file:line`), `record` the bytes (cut to a mebibyte). The status counts it until a document with this id is sent, or
+    /// [`settled`](Self::settled) is called.
     pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
+        self.unreadable.add(position, reason);
         self.dead.write(&self.name, position, reason, record);
     }
 
     /// Writes a dead letter for a record that is too long to read; `beginning` is its first part.
     pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
+        self.unreadable.add(position, reason);
         self.dead.write_beginning(&self.name, position, reason, beginning);
+    }
+
+    /// What could not be read at this place is read now, or is gone.
+    pub fn settled(&self, position: &str) {
+        self.unreadable.remove(position);
+    }
+
+    /// Of the rows of a file, whose places are `file:line`, only these cannot be read, each with the reason.
+    pub fn settled_rows<'a>(&self, file: &str, bad: impl IntoIterator<Item = &'a (String, String)>) {
+        self.unreadable.replace(&format!("{file}:"), bad);
+    }
+
+    /// Something that cannot be read, which has a dead letter already.
+    pub fn still_unreadable(&self, position: &str, reason: &str) {
+        self.unreadable.add(position, reason);
     }
 
     /// Signals the source when to stop.

@@ -13,6 +13,7 @@ mod requests;
 mod sink;
 mod turn_queue;
 mod turns;
+mod unreadable;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,7 @@ pub use self::sink::{
 };
 pub use self::turn_queue::{QueueError, TurnQueue};
 pub use self::turns::{Arrived, Hint, SourcedTurn, TakesRecords, TurnOutput, TurnSource};
+pub use self::unreadable::Unreadable;
 use crate::component::ComponentError;
 use crate::panics::Panicked;
 

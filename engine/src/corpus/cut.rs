@@ -138,8 +138,13 @@ pub(super) fn cut<'s>(
                     let old = made.remove(&id);
                     session
                         .give_iterator(old.iter().flat_map(OfDocument::chunks).map(|chunk| (chunk.clone(), time, -1)));
-                    if new.is_some() {
+                    if new.is_none() {
+                        shared.progress.uncut.remove(&id);
+                    } else {
                         let chunks = cut.next().unwrap_or_default();
+                        if !chunks.is_empty() {
+                            shared.progress.uncut.remove(&id);
+                        }
                         session.give_iterator(chunks.iter().map(|chunk| (chunk.clone(), time, 1)));
                         OfDocument::of(chunks).into_iter().for_each(|chunks| drop(made.insert(chunks)));
                     }
@@ -240,7 +245,9 @@ fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Chunk> {
         if matches!(error, NotCut::Panicked(_)) {
             shared.progress.failures.fetch_add(1, Ordering::Relaxed);
         }
-        shared.preparing.dead.write(&shared.name, &document.id, &error.to_string(), document.text.as_bytes());
+        let reason = error.to_string();
+        shared.progress.uncut.add(&document.id, &reason);
+        shared.preparing.dead.write(&shared.name, &document.id, &reason, document.text.as_bytes());
         Vec::new()
     })
 }

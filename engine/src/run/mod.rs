@@ -37,7 +37,7 @@ pub use self::members::Answerer;
 pub use self::options::{IsCancelled, Options, TurnSources};
 pub use self::reload::ReloadError;
 use self::reload::follow::Following;
-pub use self::status::{CorpusStatus, EngineStatus, NodeStatus, SourceStatus, TurnsStatus};
+pub use self::status::{CorpusStatus, EngineStatus, MOST_REASONS, NodeStatus, SourceStatus, TurnsStatus};
 use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
 use crate::cluster::{Peers, Shape};

@@ -14,6 +14,9 @@ use crate::publish::CorpusProgress;
 use crate::sinks::SinkStatus;
 use crate::turns::{CachedAnswers, Running, SourceHandle};
 
+/// Number of documents of a corpus that cannot be read and are named with the reason.
+pub const MOST_REASONS: usize = 10;
+
 /// The status of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineStatus {
@@ -114,6 +117,10 @@ pub struct CorpusStatus {
     pub publications: u64,
     /// Failed calls of its chunker, preparations and indexes since the start.
     pub failures: u64,
+    /// Documents and records that are missing because they cannot be read or cut into passages.
+    pub unreadable: u64,
+    /// The first of them, each with the reason.
+    pub unreadable_because: Vec<String>,
     /// Contents that an index lacks because a model's server is away. They are added when it is back.
     pub missing: u64,
     /// Why they are missing.
@@ -204,6 +211,8 @@ impl Engine {
                 embedded: get(&progress.embedded),
                 publications: get(&progress.publications),
                 failures: get(&progress.failures),
+                unreadable: progress.unreadable(),
+                unreadable_because: progress.unreadable_because(MOST_REASONS),
                 missing: lacking.missing,
                 missing_because: lacking.problem,
                 away_because: self.metrics().away(&name).map(|absence| absence.reason),

@@ -6,6 +6,16 @@ import { clean, count, h, name } from './dom.js';
 const STATES = { loading: 'loading', stored: 'stored, being compared', ready: 'ready', failed: 'failed' };
 const FLASH_MS = 4000;
 
+/** How many of the reasons are shown. */
+const REASONS = 3;
+
+/** Documents that cannot be read, with the first reasons. */
+function unreadable({ unreadable: all, unreadable_because: because = [] }) {
+  const shown = because.slice(0, REASONS);
+  const more = shown.length && all > shown.length ? [`and ${count(all - shown.length)} more`] : [];
+  return h('div', { class: 'problem' }, h('p', {}, `${count(all)} cannot be read`), [...shown.map(clean), ...more].map(reason => h('p', {}, reason)));
+}
+
 export class Corpora {
   #live;
   #panel;
@@ -61,6 +71,8 @@ export class Corpora {
         count(corpus.preparing), count(corpus.embedded), count(corpus.publications), count(corpus.failures)];
       told.forEach((text, at) => { if (row.cells[at].textContent !== text) row.cells[at].textContent = text; });
       row.cells[0].className = corpus.state;
+      if (corpus.empty) row.cells[0].append(h('p', { class: 'hint' }, `${count(corpus.empty)} without text`));
+      if (corpus.unreadable) row.cells[0].append(unreadable(corpus));
       if (corpus.missing) row.cells[0].append(h('p', { class: 'problem' }, `${count(corpus.missing)} missing from an index: ${clean(corpus.missing_because ?? '')}`));
       if (corpus.away_because) row.cells[0].append(h('p', { class: 'problem' }, clean(corpus.away_because)));
       if (corpus.error) row.cells[0].append(h('p', { class: 'problem' }, clean(corpus.error)));

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
 use turnflow_engine::document::Readers;
 use turnflow_engine::metadata::Metadata;
+use turnflow_engine::publish::CorpusProgress;
 use utoipa::IntoParams;
 
 use self::change::change;
@@ -60,6 +61,18 @@ impl Writable {
     /// Whether a caller may read a document.
     fn shows(&self, document: &StoredDocument, groups: &[Arc<str>]) -> bool {
         shows(self.access.as_deref(), document, groups)
+    }
+
+    /// What has become of its documents: how many are read, have passages in the newest epoch, and are missing because they
+    /// cannot be read or cut; and the passages.
+    fn indexed(&self) -> Value {
+        let engine = self.served.engine();
+        let view = engine.epochs().current();
+        let (documents, passages) = view.corpora.get(&self.corpus).map_or((0, 0), |view| (view.documents, view.chunks));
+        let progress =
+            engine.corpora().into_iter().find(|(name, ..)| *name == self.corpus).map(|(_, progress, _)| progress);
+        let (read, unreadable) = progress.map_or((0, 0), |of| (CorpusProgress::get(&of.documents), of.unreadable()));
+        json!({ "read": read, "unreadable": unreadable, "documents": documents, "passages": passages })
     }
 
     /// A page of the documents that a caller may read; the others cost nothing.
@@ -358,8 +371,9 @@ pub async fn list(
     let documents: Vec<Value> = documents.iter().map(|document| told(document, &of)).collect();
     // The number of documents that the caller may not read is not told.
     let count = of.access.is_none().then_some(count);
+    let indexed = of.access.is_none().then(|| of.indexed());
     Ok(Json(json!({
-        "object": "list", "data": documents, "has_more": has_more, "next": next, "count": count,
+        "object": "list", "data": documents, "has_more": has_more, "next": next, "count": count, "indexed": indexed,
         "corpus": of.corpus, "pipeline": of.served.name(),
     })))
 }

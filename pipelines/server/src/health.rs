@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value as Json_, json};
+use turnflow_engine::run::MOST_REASONS;
 
 use crate::app::App;
 
@@ -23,7 +24,8 @@ pub(crate) fn loading(app: &App) -> usize {
 }
 
 /// Reports whether every corpus of every pipeline is published, how many pipelines run without an optional model, how many
-/// passages are missing from an index because a model's server is away, and how many sources cannot reach their servers.
+/// passages are missing from an index because a model's server is away, how many documents are missing because they cannot be
+/// read, and how many sources cannot reach their servers.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
     (status = 200, description = "The server is ready"),
     (status = 503, description = "A corpus is not published yet, or the server is shutting down")
@@ -44,12 +46,19 @@ pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
     let missing: Vec<_> = app.pipelines().iter().flat_map(|served| served.engine().missing()).collect();
     let count: u64 = missing.iter().map(|(_, count, _)| count).sum();
     let away: Vec<_> = app.pipelines().iter().flat_map(|served| served.engine().away()).collect();
+    let corpora = app.pipelines().iter().flat_map(|served| served.engine().corpora());
+    let unreadable: Vec<_> = corpora.map(|(_, progress, _)| progress).filter(|of| of.unreadable() > 0).collect();
+    let documents: u64 = unreadable.iter().map(|progress| progress.unreadable()).sum();
     let mut body = json!({
         "status": status, "pipelines": pipelines, "loading": waiting, "lacking_models": lacking, "missing_passages": count,
-        "sources_away": away.len(),
+        "missing_documents": documents, "sources_away": away.len(),
     });
-    // The reasons name servers, which callers with tokens do not see here.
+    // The reasons name servers and files, which callers with tokens do not see here.
     if app.tokens().is_empty() {
+        if documents > 0 {
+            let because = unreadable.iter().flat_map(|progress| progress.unreadable_because(MOST_REASONS));
+            body["missing_documents_because"] = because.take(MOST_REASONS).collect();
+        }
         if count > 0 {
             body["missing_because"] = missing.into_iter().map(|(_, _, reason)| reason).collect();
         }

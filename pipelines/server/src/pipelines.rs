@@ -81,6 +81,14 @@ fn for_caller(mut value: Value, principal: &Principal) -> Value {
     value
 }
 
+/// Leaves out the names of documents that cannot be read, and why: the reasons may quote them.
+fn without_reasons(status: &mut Value) {
+    let corpora = status.get_mut("corpora").and_then(Value::as_array_mut);
+    for corpus in corpora.into_iter().flatten().filter_map(Value::as_object_mut) {
+        corpus.remove("unreadable_because");
+    }
+}
+
 fn hide_places(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -123,6 +131,9 @@ pub async fn status(
 ) -> Result<Json<Value>, ApiError> {
     let mut status = status_of(&*app.pipeline(Some(&name), &principal)?);
     status["bounds_s"] = json!(turnflow_engine::activity::BOUNDS_S);
+    if principal.documents < DocumentRights::Manage {
+        without_reasons(&mut status);
+    }
     Ok(Json(for_caller(status, &principal)))
 }
 
@@ -132,8 +143,12 @@ pub async fn status(
     (status = 200, description = "The state", body = Value)
 ))]
 pub async fn debug(State(app): State<App>, Extension(principal): Extension<Arc<Principal>>) -> Json<Value> {
-    let pipelines: Map<String, Value> =
-        app.pipelines_of(&principal).map(|served| (served.name().to_string(), status_of(served))).collect();
+    let state_of = |served: &Arc<Served>| {
+        let mut status = status_of(served);
+        without_reasons(&mut status);
+        (served.name().to_string(), status)
+    };
+    let pipelines: Map<String, Value> = app.pipelines_of(&principal).map(state_of).collect();
     let state = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "started": app.started(),

@@ -113,7 +113,9 @@ impl Tree<'_> {
         };
         match read {
             Ok(()) => {
-                self.failing.remove(path);
+                if self.failing.remove(path) {
+                    self.output.settled(&shown(path));
+                }
                 Ok(())
             }
             Err(Fault::Read(ReadError::Io(error), _)) if self.passes(path, &error) => Ok(()),

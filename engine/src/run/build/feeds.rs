@@ -128,7 +128,11 @@ impl RuntimeContext {
         }
         let (stop_handle, stop) = Stop::new();
         let wake = Arc::new(move || source_wake.wake());
-        let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);
+        let progress = &shared.progress;
+        // What the corpus was read from before does not matter any more.
+        [&progress.unreadable, &progress.uncut].into_iter().for_each(|unreadable| unreadable.clear());
+        let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop)
+            .telling(progress.unreadable.clone());
         let context = self.component(&planned.name);
         let source = self.built("corpus", &planned.name, || planned.source.build(&context), is_cancelled)?;
         let failed =

@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
+use turnflow_connectors::stdout::plain;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::publish::{CorpusProgress, Lacking};
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{MOST_REASONS, Options};
 use turnflow_engine::wording::count;
 
 use super::backup::BackupArgs;
@@ -38,13 +39,16 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
     for (name, progress, _) in engine.corpora() {
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         let embedded = CorpusProgress::get(&progress.embedded);
+        let (read, unreadable) = (CorpusProgress::get(&progress.documents), progress.unreadable());
         let Lacking { missing, problem, .. } = progress.lacking();
         let problem = problem.unwrap_or_default();
         lacking += missing;
         let seconds = begun.elapsed().as_secs_f64();
         match args.format.is_json() {
             true => corpora.push(json!({
-                "corpus": name, "documents": documents, "chunks": chunks, "embedded": embedded, "seconds": seconds,
+                "corpus": name, "read": read, "documents": documents, "unreadable": unreadable,
+                "unreadable_because": progress.unreadable_because(MOST_REASONS), "chunks": chunks,
+                "embedded": embedded, "seconds": seconds,
                 "missing": missing, "missing_because": (missing > 0).then_some(problem),
             })),
             false => {
@@ -54,6 +58,15 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
                     count(chunks, "chunk"),
                     count(embedded, "chunk"),
                 );
+                if unreadable > 0 {
+                    println!("{name}: {unreadable} could not be read:");
+                    let reasons = progress.unreadable_because(MOST_REASONS);
+                    let further = unreadable.saturating_sub(reasons.len() as u64);
+                    reasons.iter().for_each(|reason| println!("    {}", plain(reason)));
+                    if further > 0 {
+                        println!("    and {further} more: see the dead letters");
+                    }
+                }
                 if missing > 0 {
                     println!("{name}: {} missing: {problem}", count(missing, "chunk"));
                 }

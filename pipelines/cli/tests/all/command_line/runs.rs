@@ -27,6 +27,28 @@ fn index_counts_and_does_nothing_twice() {
 }
 
 #[test]
+fn index_names_what_could_not_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let docs = dir.path().join("docs");
+    fs::create_dir(&docs).unwrap();
+    fs::write(docs.join("good.md"), "The ferry leaves at ten.").unwrap();
+    (10..22).for_each(|number| fs::write(docs.join(format!("{number}.docx")), "no archive").unwrap());
+    let pipeline = r#"Pipeline(
+    corpora: { "docs": Corpus(source: Directory(path: "docs"), chunk: Whole()) },
+    nodes: { "turns": Stdin(), "query": LastTurn(input: "turns"), "found": Bm25(input: "query", corpus: "docs") },
+)"#;
+    fs::write(dir.path().join("p.ron"), pipeline).unwrap();
+    let told = run(dir.path(), &["index", "p.ron"]).good().out;
+    assert!(told.starts_with("docs: 1 document, 1 chunk, "), "{told}");
+    assert!(told.contains("\ndocs: 12 could not be read:\n    10.docx: broken docx"), "{told}");
+    assert!(told.contains("\n    and 2 more: see the dead letters\n"), "{told}");
+    let told: Value = serde_json::from_str(&run(dir.path(), &["index", "p.ron", "--json"]).good().out).unwrap();
+    let corpus = &told["corpora"][0];
+    assert_eq!((&corpus["read"], &corpus["documents"], &corpus["unreadable"]), (&1.into(), &1.into(), &12.into()));
+    assert_eq!(corpus["unreadable_because"].as_array().map(Vec::len), Some(10), "{corpus}");
+}
+
+#[test]
 fn ask_needs_answers() {
     let directory = directory();
     run(directory.path(), &["ask", "lexical.ron", "When?"]).one_line(1, &["Answers"]);

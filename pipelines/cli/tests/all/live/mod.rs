@@ -20,6 +20,7 @@ mod reload;
 mod resume;
 mod standing;
 mod swapped;
+mod unreadable;
 mod workers;
 
 use std::fs;

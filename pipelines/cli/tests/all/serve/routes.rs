@@ -140,6 +140,67 @@ async fn what_is_wrong_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
+async fn documents_that_cannot_be_read_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let docs = directory.path().join("docs");
+    std::fs::create_dir(&docs).unwrap();
+    std::fs::write(docs.join("bad.docx"), "no archive").unwrap();
+    let field = PIPELINE.replace("source: Documents()", "source: Documents(), fields: { \"floor\": Integer }");
+    let pipeline =
+        field.replace("corpora: {", "corpora: { \"files\": Corpus(source: Directory(path: \"docs\"), chunk: Whole()),");
+    let pipeline = pipeline.replace("\"found\":", "\"other\": Bm25(input: \"query\", corpus: \"files\"), \"found\":");
+    let server = Server::start(directory.path(), &pipeline, &[], &[]);
+    let put = json!({ "text": "The office.", "metadata": { "floor": "first" } });
+    server.ok("PUT", "/v1/documents/office?wait=true", Some(put)).await;
+    server.ok("PUT", "/v1/documents/ferry?wait=true", Some(json!({ "text": "The ferry leaves at nine." }))).await;
+    let list = server.ok("GET", "/v1/documents", None).await;
+    assert_eq!(list["indexed"], json!({ "read": 2, "unreadable": 1, "documents": 1, "passages": 1 }), "{list}");
+    let ready = server.ok("GET", "/readyz", None).await;
+    assert_eq!(ready["missing_documents"], 2, "{ready}");
+    let because = ready["missing_documents_because"].to_string();
+    assert!(because.contains("bad.docx: broken docx") && because.contains("office: the field `floor`"), "{ready}");
+    let status = server.ok("GET", "/v1/pipelines/demo/status", None).await;
+    let counts: Vec<&Value> =
+        status["corpora"].as_array().unwrap().iter().map(|corpus| &corpus["unreadable"]).collect();
+    assert_eq!(counts, [1, 1], "{status}");
+    assert!(status["corpora"][0]["unreadable_because"][0].as_str().unwrap().starts_with("office: "), "{status}");
+    let state = server.ok("GET", "/debug/state", None).await.to_string();
+    assert!(state.contains("\"unreadable\":1") && !state.contains("office: "), "{state}");
+    let put = json!({ "text": "The office.", "metadata": { "floor": 1 } });
+    server.ok("PUT", "/v1/documents/office?wait=true", Some(put)).await;
+    std::fs::remove_file(docs.join("bad.docx")).unwrap();
+    until(async || server.ok("GET", "/readyz", None).await["missing_documents"] == 0).await;
+}
+
+#[tokio::test]
+async fn the_reasons_are_for_those_who_may_manage() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipeline = PIPELINE.replace("source: Documents()", "source: Documents(), fields: { \"floor\": Integer }");
+    let config = r#"Serve(tokens: [
+        (name: "all", token: Env("ALL"), documents: Manage),
+        (name: "some", token: Env("SOME"), documents: Write),
+    ])"#;
+    std::fs::write(directory.path().join("serve.ron"), config).unwrap();
+    let variables = [("ALL", "all-secret"), ("SOME", "some-secret")];
+    let server = Server::start(directory.path(), &pipeline, &["--config", "serve.ron"], &variables);
+    let send = async |token: &str, method: &str, path: &str, body: Option<Value>| {
+        let request =
+            server.client.request(method.parse().unwrap(), format!("{}{path}", server.url)).bearer_auth(token);
+        let request = if let Some(body) = &body { request.json(body) } else { request };
+        request.send().await.unwrap().error_for_status().unwrap().json::<Value>().await.unwrap()
+    };
+    let put = json!({ "text": "The office.", "metadata": { "floor": "first" } });
+    send("all-secret", "PUT", "/v1/documents/office?wait=true", Some(put)).await;
+    for (token, is_told) in [("all-secret", true), ("some-secret", false)] {
+        let status = send(token, "GET", "/v1/pipelines/demo/status", None).await;
+        assert_eq!(status["corpora"][0]["unreadable"], 1, "{status}");
+        assert_eq!(status.to_string().contains("office"), is_told, "{status}");
+    }
+    let ready = server.ok("GET", "/readyz", None).await;
+    assert_eq!((&ready["missing_documents"], &ready["missing_documents_because"]), (&json!(1), &Value::Null));
+}
+
+#[tokio::test]
 async fn silent_connections_keep_nobody_out() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("serve.ron"), "Serve(limits: (connections: 4))").unwrap();
