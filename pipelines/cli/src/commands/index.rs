@@ -28,8 +28,8 @@ pub struct IndexArgs {
 pub(super) fn run(args: &IndexArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
     let backup = args.backup.store()?;
-    let options =
-        Options { turns: Mode::Once, corpora: Mode::Once, answer: false, backup, ..args.engine.options(&plan) };
+    let (turns, corpora, file) = (Mode::Once, Mode::Once, Some(args.pipeline.file.clone()));
+    let options = Options { turns, corpora, file, answer: false, backup, ..args.engine.options(&plan) };
     let begun = Instant::now();
     let engine = start(plan, options)?;
     let view = engine.epochs().current();

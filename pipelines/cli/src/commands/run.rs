@@ -71,7 +71,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     // Stamp the files before the slow start, to detect changes during it.
     let files = WatchedFiles::new(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
-    let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
+    let file = Some(args.pipeline.file.clone());
+    let options = Options { turns: mode, corpora: mode, file, ..args.engine.options(&plan) };
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
     let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
     let options = Options { watcher: watcher.clone().map(|watcher| watcher as _), ..options };

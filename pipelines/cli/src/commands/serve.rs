@@ -132,14 +132,16 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     let callers = Callers::new(&config);
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
     let (mut served, mut watched, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
-    for (plan, files) in planned {
+    for ((plan, files), pipeline) in planned.into_iter().zip(&pipelines) {
         let (name, outline) = (plan.name.clone(), Outline::of(&plan));
         let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
         let watcher_of = watcher.clone().map(|watcher| watcher as _);
         let (cluster, backup) = (cluster.clone(), backup.clone());
         let is_cancelled = Some(signals.cancel());
         let principals = Some(callers.clone() as _);
-        let options = Options { watcher: watcher_of, principals, cluster, backup, is_cancelled, ..args.options(&plan) };
+        let file = Some(pipeline.file.clone());
+        let options = args.options(&plan);
+        let options = Options { file, watcher: watcher_of, principals, cluster, backup, is_cancelled, ..options };
         let state = options.state.clone();
         let engine = match Engine::start(plan, options) {
             Ok(engine) => engine,
