@@ -54,7 +54,7 @@ pub enum StateError {
         corpus: String,
     },
     /// Another pipeline has written it.
-    #[error("the state directory `{}` was written by another pipeline, {before}; {now} has no corpus and no source of turns in common with it: choose another directory with `--state`; if it is the same pipeline all the same, delete `{}` and start again", path.display(), remembered.display())]
+    #[error("the state directory `{}` was written by another pipeline, {before}; {now} has nothing in common with it: no corpus reads the same documents, and no source the same turns. Choose another directory with `--state`. If it is the same pipeline all the same, delete `{}` and start again", path.display(), remembered.display())]
     OfAnother {
         /// The directory.
         path: PathBuf,

@@ -106,6 +106,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let mut stopped: Option<(Instant, Vec<SinkStatus>)> = None;
     let mut abandoned: Option<String> = None;
     let mut unread = false;
+    let mut minutes = progress::Minutes::new();
     while !engine.has_ended() {
         engine.check()?;
         if (signals.stop.load(Ordering::Acquire) || engine.is_asked_to_stop()) && stopped.is_none() {
@@ -147,6 +148,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
                 true => reloads.tick(asked),
                 false => reloads.follow(),
             }
+        }
+        if args.once {
+            let delivered = engine.delivered() as u64;
+            minutes.tell(|| format!("{} answered, {} waiting", count(delivered, "turn"), engine.queued()));
         }
         std::thread::park_timeout(TICK);
     }
