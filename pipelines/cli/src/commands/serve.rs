@@ -282,7 +282,10 @@ impl<'a> FirstEpochs<'a> {
             (false, None) if waited >= SOON => {
                 let loading = self.served.iter().filter(|of| of.engine().is_loading());
                 let names: Vec<&str> = loading.clone().map(|of| &**of.name()).collect();
-                eprintln!("indexing the corpora of {} for the first time; questions get the status 503 until that is done", names.join(", "));
+                eprintln!(
+                    "indexing the corpora of {} for the first time; questions get the status 503 until that is done",
+                    names.join(", ")
+                );
                 self.indexing = Some(Indexing::of(loading.map(|of| &**of.engine())));
             }
             (true, Some(_)) => {
