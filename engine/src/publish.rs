@@ -430,6 +430,10 @@ fn write_epoch(directory: &Path, epoch: u64, indexes: Versions) -> Result<(), In
 pub struct CorpusProgress {
     /// Documents read so far.
     pub documents: AtomicU64,
+    /// Those of them that have no text.
+    pub empty: AtomicU64,
+    /// Passages cut since the start, those of edited documents again.
+    pub cut: AtomicU64,
     /// Contents queued for preparation (embedded, if new).
     pub prepare: AtomicU64,
     /// Contents that are prepared.

@@ -3,11 +3,13 @@
 
 mod private;
 mod torn;
+mod written_by;
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::written_by::Writer;
 use crate::append::sync_directory;
 
 /// The version of the directory's layout.
@@ -50,6 +52,20 @@ pub enum StateError {
         path: PathBuf,
         /// The corpus.
         corpus: String,
+    },
+    /// Another pipeline has written it.
+    #[error("the state directory `{}` was written by another pipeline, {before}; {now} has nothing in common with it: no corpus reads the same documents, and no source the same turns. Choose another directory with `--state`. If it is the same pipeline all the same, delete `{}` and start again", path.display(), remembered.display())]
+    OfAnother {
+        /// The directory.
+        path: PathBuf,
+        /// The file that says which pipeline has written it.
+        remembered: PathBuf,
+        /// The pipeline that has written it.
+        before: String,
+        /// The file of that pipeline.
+        file: PathBuf,
+        /// The pipeline that is to run.
+        now: String,
     },
     /// It was written in a format that this version does not support.
     #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`; if its file `format` is damaged, delete that file", found.trim().escape_debug(), FORMAT.trim())]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use turnflow_engine::connector::{CorpusOutput, Stop, Stopped};
 
-use self::foreign::Foreign;
+use self::foreign::{Foreign, Found};
 pub(super) use self::poll::Polls;
 use super::Directory;
 use crate::readers::jsonl::{Fields, Rows};
@@ -283,8 +283,8 @@ impl<'a> Tree<'a> {
                 return Err(Stopped);
             }
         }
-        for (kind, count) in self.foreign.take() {
-            tracing::warn!(directory = %self.root().display(), kind, files = count,
+        for (kind, Found { count, example }) in self.foreign.take() {
+            tracing::warn!(directory = %self.root().display(), kind, files = count, example = %example.display(),
                 "no reader knows this kind of file: such files are left out");
         }
         files.sort();

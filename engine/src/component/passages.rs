@@ -235,6 +235,11 @@ impl Passages {
         self.within(groups.as_deref(), Restriction::condition_of(filter, turn))
     }
 
+    /// All passages, whoever may read them.
+    pub fn each(&self) -> impl Iterator<Item = &Arc<Chunk>> {
+        self.chunks.entries()
+    }
+
     /// The passages of a document that are among the permitted ones, in their order in it. Cost: a look at every passage.
     pub(crate) fn of_document(&self, document: &str, permitted: &Permitted) -> Vec<Arc<Chunk>> {
         let own = self.chunks.entries().filter(|chunk| *chunk.document == *document && permitted.has(chunk));

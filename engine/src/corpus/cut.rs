@@ -205,6 +205,7 @@ fn cut_all<'a>(
     };
     let mut cut: Vec<Vec<Made>> =
         documents.map(|document| chunks(shared, document).into_iter().map(known).collect()).collect();
+    shared.progress.cut.fetch_add(cut.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
     let mut texts: Vec<&mut Text> = cut.iter_mut().flatten().filter_map(Made::text).collect();
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     // Later, small changes stay on the heap: each could keep a file in which all other texts are gone.

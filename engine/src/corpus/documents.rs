@@ -13,6 +13,7 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
+use super::empty::Empty;
 use super::{CorpusShared, FeedProgress};
 use crate::connector::CorpusEvent;
 use crate::document::Document;
@@ -69,7 +70,7 @@ pub(super) fn documents<'s>(
     // The first worker of the cluster.
     let events = if scope.index() == 0 { shared.events.lock().take() } else { None };
     let progress = shared.progress.clone();
-    let publish_wake = shared.publish_wake.clone();
+    let (publish_wake, name) = (shared.publish_wake.clone(), shared.name.clone());
     let stored = shared.stored.clone();
     if events.is_some() {
         shared.source_wake.set(scope.worker().sync_activator_for(address.to_vec()));
@@ -78,6 +79,7 @@ pub(super) fn documents<'s>(
         let mut capability = events.as_ref().and(capabilities.pop());
         capabilities.clear();
         let (mut known, secret) = (Known::new(), secret_key());
+        let mut empty = Empty::new(name.clone(), progress.clone());
         move |_| {
             let (Some(events), Some(held)) = (&events, &mut capability) else { return };
             if stored.waits() {
@@ -106,6 +108,7 @@ pub(super) fn documents<'s>(
                 match event {
                     CorpusEvent::Change(id, new) => {
                         let key = hash_of_id(&secret, &id);
+                        empty.note(key, &id, new.as_ref());
                         let is_change = match &new {
                             Some(new) => {
                                 let hash = hash_of(&secret, new);
@@ -129,6 +132,7 @@ pub(super) fn documents<'s>(
                     }
                     CorpusEvent::Ready => {
                         feed.ready_at.set(Some(now));
+                        empty.tell();
                         // The previous commit may be complete already, and this event advances no
                         // time, so nothing else would wake the publishing operator.
                         publish_wake.wake();

@@ -70,6 +70,7 @@ mod backlog;
 mod chunks;
 mod cut;
 mod documents;
+mod empty;
 mod index_writer;
 mod pages;
 mod prepare;

@@ -28,6 +28,10 @@ use crate::wake::WakeSlot;
 
 /// Maximum number of contents in one call.
 const CONTENTS_A_CALL: usize = 256;
+/// Of fewer contents, a call has a part, but not less than this: so that progress is visible.
+const LEAST_A_CALL: usize = 32;
+/// Calls for a small corpus.
+const CALLS: usize = 16;
 /// Maximum bytes of text in one call; a single longer content is allowed.
 const BYTES_A_CALL: usize = 1 << 20;
 /// Maximum number of contents of one corpus in preparation at once; a single larger call is allowed.
@@ -149,13 +153,14 @@ pub(super) fn in_order(contents: &mut [Content]) {
 /// Splits contents into one part per call.
 pub(super) fn parts(contents: &[Content]) -> impl Iterator<Item = &[Content]> {
     let mut rest = contents;
+    let most = (contents.len() / CALLS).clamp(LEAST_A_CALL, CONTENTS_A_CALL);
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = |content: &&Content| {
             bytes += length(content);
             bytes <= BYTES_A_CALL
         };
-        let count = rest.iter().take(CONTENTS_A_CALL).take_while(fits).count().max(1);
+        let count = rest.iter().take(most).take_while(fits).count().max(1);
         let (part, left) = rest.split_at_checked(count)?;
         rest = left;
         Some(part)

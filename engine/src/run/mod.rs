@@ -366,6 +366,11 @@ impl Engine {
         self.wait_for(&self.inner.context.shared.serving, duration)
     }
 
+    /// Whether the first epoch of a corpus is still awaited; before it, nobody is answered.
+    pub fn is_loading(&self) -> bool {
+        !self.inner.context.shared.serving.load(Ordering::Acquire)
+    }
+
     /// Whether callers are answered. In a cluster, every other process must have given a sign of life in the last seconds,
     /// because a question needs all of them.
     pub fn is_serving(&self) -> bool {

@@ -11,6 +11,7 @@ use crate::component::TurnSourceConfig;
 use crate::connector::Mode;
 use crate::plan::{NodeKind, Plan, PlannedNode};
 use crate::principal::Principals;
+use crate::state::Writer;
 use crate::turns::Observer;
 
 /// Which turn sources a run reads.
@@ -45,6 +46,8 @@ pub struct Options {
     pub workers: usize,
     /// The state directory. Without one, all state is in memory and is lost at the end.
     pub state: Option<PathBuf>,
+    /// The pipeline's file. If it is given, a state directory that another pipeline has written is refused.
+    pub file: Option<PathBuf>,
     /// The directory of the components' own files, such as those of `Documents`. `None`: `components` in
     /// the state directory.
     pub components: Option<PathBuf>,
@@ -83,6 +86,7 @@ impl Default for Options {
         Self {
             workers: 1,
             state: None,
+            file: None,
             components: None,
             turns: Mode::Follow,
             corpora: Mode::Follow,
@@ -109,6 +113,12 @@ impl Options {
             Some(cluster) => Shape { process: cluster.process, processes: cluster.hosts.len(), workers },
             None => Shape::alone(workers),
         }
+    }
+
+    /// What is remembered of the plan in the state directory.
+    pub(crate) fn writer(&self, plan: &Plan) -> Option<Writer> {
+        let file = self.file.as_deref().filter(|_| self.shape().is_first())?;
+        Some(Writer::of(plan, file))
     }
 
     /// Whether to give up the start.

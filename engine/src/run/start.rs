@@ -43,6 +43,9 @@ impl Engine {
     pub fn start(plan: Plan, options: Options) -> Result<Self, RunError> {
         let state = options.state.as_deref().map(StateDirectory::open).transpose()?.map(Arc::new);
         let directory = state.as_ref().map(|state| state.path());
+        if let Some((directory, writer)) = directory.zip(options.writer(&plan)) {
+            writer.check(directory)?;
+        }
         let cache = InferenceCache::open(directory)?;
         let thread_error = |what| move |error: std::io::Error| RunError::Thread { what, reason: error.to_string() };
         let io = IoThreads::start().map_err(thread_error("the I/O threads"))?;
@@ -201,6 +204,7 @@ impl Engine {
             })
         });
         let checkpoints = checkpoints.transpose().map_err(thread_error("the checkpoint thread"))?;
+        inner.context.remember(&plan);
         Ok(Self { inner, workers: Mutex::new(Some(workers)), checkpoints, io, peers })
     }
 }
@@ -334,6 +338,16 @@ impl Running {
             self.sources.insert(node.id.clone(), feed);
         }
         Ok(waiting)
+    }
+}
+
+impl RuntimeContext {
+    /// Remembers in the state directory which pipeline writes it.
+    pub(super) fn remember(&self, plan: &Plan) {
+        let Some((state, writer)) = self.state.as_ref().zip(self.options.writer(plan)) else { return };
+        if let Err(error) = writer.keep(state.path()) {
+            tracing::warn!(%error, "another pipeline that is run on this state directory will not be noticed");
+        }
     }
 }
 

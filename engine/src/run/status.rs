@@ -103,6 +103,12 @@ pub struct CorpusStatus {
     pub state: &'static str,
     /// Why the first publication failed.
     pub error: Option<String>,
+    /// Documents that its source has now, as far as they are read.
+    pub read: u64,
+    /// Those of them that have no text.
+    pub empty: u64,
+    /// Passages cut since the start.
+    pub cut: u64,
     /// Documents with passages, in the newest epoch.
     pub documents: usize,
     /// Passages, in the newest epoch.
@@ -204,6 +210,9 @@ impl Engine {
             CorpusStatus {
                 state,
                 error,
+                read: get(&progress.documents),
+                empty: get(&progress.empty),
+                cut: get(&progress.cut),
                 documents,
                 passages,
                 epoch,

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::foreign::{self, is_json};
 use super::parse::parse_rest;
 use super::tree::Kind;
 use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
@@ -165,7 +166,17 @@ impl Loader {
     }
 
     fn source(&mut self, source: usize, open: &mut Vec<PathBuf>) -> Option<Tree> {
-        let mut tree = parse_rest(&self.sources, source, &mut self.diagnostics)?;
+        let before = self.diagnostics.len();
+        let tree = parse_rest(&self.sources, source, &mut self.diagnostics);
+        let file = self.sources.get(source);
+        if tree.as_ref().is_none_or(|tree| is_json(tree, &file.text))
+            && let Some(diagnostic) = foreign::diagnose(source, file)
+        {
+            self.diagnostics.truncate(before);
+            self.diagnostics.push(diagnostic);
+            return None;
+        }
+        let mut tree = tree?;
         let Some(entries) = tree.entries_mut() else { return Some(tree) };
         let Some(at) = entries.iter().position(|entry| entry.key.text == "include") else { return Some(tree) };
         let include = entries.remove(at).value;

@@ -6,6 +6,7 @@
 mod de;
 mod diagnostic;
 mod error;
+mod foreign;
 mod lexical;
 mod load;
 mod parse;

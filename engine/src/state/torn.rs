@@ -20,6 +20,7 @@ const KNOWN: &[&str] = &[
     "processes",
     "hosts",
     "secret",
+    "pipeline.json",
 ];
 
 /// Whether the text found may be an incompletely written `format`.

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::language::Finish;
@@ -19,6 +19,27 @@ use crate::limits::Deadline;
 use crate::links::Links;
 use crate::outline::Outline;
 use crate::task::TaskRun;
+
+/// A request waits this long for the first epoch: a small corpus is there at once.
+const FIRST_EPOCH: Duration = Duration::from_secs(2);
+/// The interval between looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Waits a moment until a pipeline answers callers.
+///
+/// # Errors
+///
+/// 503: a corpus is still being indexed for the first time.
+pub async fn begun(served: &Served) -> Result<(), ApiError> {
+    let asked = Instant::now();
+    while served.engine().is_loading() && !served.engine().has_ended() {
+        if asked.elapsed() >= FIRST_EPOCH {
+            return Err(ApiError::loading());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
 
 /// The next part of an answer.
 #[derive(Debug)]
@@ -101,8 +122,8 @@ impl Asking {
     ///
     /// # Errors
     ///
-    /// 400: the collection does not exist.
-    pub fn new(
+    /// 400: the collection does not exist. 503: a corpus is still being indexed for the first time.
+    pub async fn new(
         app: App,
         served: Arc<Served>,
         request: AskRequest,
@@ -111,6 +132,7 @@ impl Asking {
     ) -> Result<Self, ApiError> {
         let outline = served.outline();
         check_collection(&outline, request.collection.as_deref())?;
+        begun(&served).await?;
         let events = served.engine().ask(request);
         Ok(Self {
             events,

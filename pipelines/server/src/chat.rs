@@ -160,7 +160,8 @@ pub async fn create(
             &id,
         );
         (labels, request.max_completion_tokens.or(request.max_tokens), &*principal)
-    })?;
+    })
+    .await?;
     let reply = Reply {
         id: id.clone(),
         created: now(),
@@ -179,7 +180,7 @@ pub async fn create(
 }
 
 /// Answers a conversation: by the pipeline, or by its model alone if the question is a prompt of the client.
-pub fn writer<'a>(
+pub async fn writer<'a>(
     app: &App,
     served: &Arc<Served>,
     conversation: &Conversation,
@@ -194,7 +195,8 @@ pub fn writer<'a>(
     }
     let mut request = conversation.request(labels, principal);
     request.stream = is_stream;
-    Ok(Writer::Turn(Box::new(Asking::new(app.clone(), served.clone(), request, deadline, links)?)))
+    let asking = Asking::new(app.clone(), served.clone(), request, deadline, links).await?;
+    Ok(Writer::Turn(Box::new(asking)))
 }
 
 /// Waits briefly for the first piece, so that a turn that fails immediately is an error of the request, and

@@ -63,16 +63,19 @@ impl Writable {
         shows(self.access.as_deref(), document, groups)
     }
 
-    /// What has become of its documents: how many are read, have passages in the newest epoch, and are missing because they
-    /// cannot be read or cut; and the passages.
+    /// What has become of its documents: how many are read, have no text, are missing because they cannot be read or cut, and
+    /// have passages in the newest epoch; and the number of these passages.
     fn indexed(&self) -> Value {
         let engine = self.served.engine();
         let view = engine.epochs().current();
         let (documents, passages) = view.corpora.get(&self.corpus).map_or((0, 0), |view| (view.documents, view.chunks));
-        let progress =
-            engine.corpora().into_iter().find(|(name, ..)| *name == self.corpus).map(|(_, progress, _)| progress);
-        let (read, unreadable) = progress.map_or((0, 0), |of| (CorpusProgress::get(&of.documents), of.unreadable()));
-        json!({ "read": read, "unreadable": unreadable, "documents": documents, "passages": passages })
+        let corpora = engine.corpora();
+        let Some((_, progress, _)) = corpora.into_iter().find(|(name, ..)| *name == self.corpus) else { return Value::Null };
+        let (read, empty) = (CorpusProgress::get(&progress.documents), CorpusProgress::get(&progress.empty));
+        json!({
+            "read": read, "empty": empty, "unreadable": progress.unreadable(), "documents": documents,
+            "passages": passages,
+        })
     }
 
     /// A page of the documents that a caller may read; the others cost nothing.

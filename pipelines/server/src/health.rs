@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value as Json_, json};
+use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::MOST_REASONS;
 
 use crate::app::App;
@@ -21,6 +22,19 @@ pub(crate) fn loading(app: &App) -> usize {
         engine.has_ended() || !engine.is_serving()
     });
     waiting.count()
+}
+
+/// How far the corpora that are not published yet are. The names of corpora are not public.
+fn progress(app: &App) -> Json_ {
+    let loading = app.pipelines().iter().filter(|served| served.engine().is_loading());
+    let corpora = loading.flat_map(|served| served.engine().corpora());
+    let mut sums = [0; 4];
+    for (_, progress, _) in corpora {
+        let counters = [&progress.documents, &progress.cut, &progress.prepared, &progress.prepare];
+        sums.iter_mut().zip(counters).for_each(|(sum, counter)| *sum += CorpusProgress::get(counter));
+    }
+    let [documents, passages, embedded, to_embed] = sums;
+    json!({ "documents_read": documents, "passages_cut": passages, "embedded": embedded, "to_embed": to_embed })
 }
 
 /// Reports whether every corpus of every pipeline is published, how many pipelines run without an optional model, how many
@@ -47,12 +61,17 @@ pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
     let count: u64 = missing.iter().map(|(_, count, _)| count).sum();
     let away: Vec<_> = app.pipelines().iter().flat_map(|served| served.engine().away()).collect();
     let corpora = app.pipelines().iter().flat_map(|served| served.engine().corpora());
-    let unreadable: Vec<_> = corpora.map(|(_, progress, _)| progress).filter(|of| of.unreadable() > 0).collect();
+    let corpora: Vec<_> = corpora.map(|(_, progress, _)| progress).collect();
+    let empty: u64 = corpora.iter().map(|progress| CorpusProgress::get(&progress.empty)).sum();
+    let unreadable: Vec<_> = corpora.iter().filter(|progress| progress.unreadable() > 0).collect();
     let documents: u64 = unreadable.iter().map(|progress| progress.unreadable()).sum();
     let mut body = json!({
         "status": status, "pipelines": pipelines, "loading": waiting, "lacking_models": lacking, "missing_passages": count,
-        "missing_documents": documents, "sources_away": away.len(),
+        "missing_documents": documents, "empty_documents": empty, "sources_away": away.len(),
     });
+    if waiting > 0 {
+        body["progress"] = progress(&app);
+    }
     // The reasons name servers and files, which callers with tokens do not see here.
     if app.tokens().is_empty() {
         if documents > 0 {

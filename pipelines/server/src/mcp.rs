@@ -173,7 +173,7 @@ impl Mcp {
                     request.extra.insert("principal".to_owned(), extra.clone().into());
                 }
                 let links = Links::of(&self.app, Some(&headers), &principal, &served);
-                let asking = Asking::new(self.app.clone(), served, request, deadline, links)?;
+                let asking = Asking::new(self.app.clone(), served, request, deadline, links).await?;
                 let Finished { answer, sources, .. } = Writer::Turn(Box::new(asking)).finished().await?;
                 let sources = sources.cited(&answer);
                 Ok(json!({ "answer": answer, "sources": sources }))

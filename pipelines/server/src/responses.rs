@@ -153,7 +153,8 @@ pub async fn create(
         );
         conversation_id.clone_from(&labels.conversation);
         (labels, request.max_output_tokens, &*principal)
-    })?;
+    })
+    .await?;
     let reply = Reply {
         id: id.clone(),
         item: unique("msg_"),

@@ -15,7 +15,7 @@ use turnflow_engine::record::{Hit, HitRecord, Hits, Utterance, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::asking::{check_collection, reason as why};
+use crate::asking::{begun, check_collection, reason as why};
 use crate::auth::Principal;
 use crate::body::{Content, Params};
 use crate::citations::Source;
@@ -119,6 +119,7 @@ pub async fn search(
     if let Some(extra) = &principal.extra {
         asked.extra.insert("principal".to_owned(), extra.clone().into());
     }
+    begun(&served).await?;
     let mut events = served.engine().ask(asked);
     let mut epoch = 0;
     // Once the hits arrive, the stream is dropped, and no further node runs.

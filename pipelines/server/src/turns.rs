@@ -24,7 +24,7 @@ use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance, Value};
 
 use crate::app::{App, Served};
-use crate::asking::{check_collection, hidden};
+use crate::asking::{begun, check_collection, hidden};
 use crate::auth::Principal;
 use crate::body::{Content, Many, Params};
 use crate::callers::Callers;
@@ -111,6 +111,7 @@ pub async fn create(
     if params.wait {
         return Err(ApiError::bad("`wait` needs `durable=true`").param("wait"));
     }
+    begun(&served).await?;
     let trace = params.trace && is_stream;
     let said = HashMap::new();
     let live = lives.then(|| Live::new(&app, &principal, place)).transpose()?;

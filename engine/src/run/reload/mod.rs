@@ -196,7 +196,9 @@ impl<'a> Reload<'a> {
         match prepared.map_err(failed).flatten() {
             Ok(built) => {
                 let switched = self.switch(&plan, &diff, outline, built);
-                switched.map(|()| diff).inspect_err(|_| self.undo_everywhere())
+                switched.inspect_err(|_| self.undo_everywhere())?;
+                self.context.remember(&plan);
+                Ok(diff)
             }
             Err(error) => {
                 self.undo_everywhere();

@@ -10,6 +10,7 @@ use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Engine, Options, TurnSources};
+use turnflow_engine::wording::count;
 
 use super::trace::describe;
 use super::{EngineArgs, Fault, progress, start};
@@ -80,6 +81,18 @@ pub(super) fn answer_tasks(
     nodes: &[String],
     traced: bool,
 ) -> Result<Answers, Fault> {
+    answer_checked(plan, engine, tasks, nodes, traced, &|_| Ok(()))
+}
+
+/// The same, if `check` finds nothing wrong with the corpora, which are indexed by then.
+pub(super) fn answer_checked(
+    plan: Plan,
+    engine: &EngineArgs,
+    tasks: &[Task],
+    nodes: &[String],
+    traced: bool,
+    check: &dyn Fn(&Engine) -> Result<(), Fault>,
+) -> Result<Answers, Fault> {
     let results: Arc<Mutex<HashMap<Arc<str>, Answered>>> = Arc::default();
     let (for_observer, nodes) = (results.clone(), nodes.to_vec());
     // A failure inside the graph may have a fallback: only the results of the leaves count.
@@ -119,6 +132,7 @@ pub(super) fn answer_tasks(
         ..engine.options(&plan)
     };
     let engine = start(plan, options)?;
+    check(&engine)?;
     let begun = Instant::now();
     submit(engine, &tasks.iter().map(turn).collect::<Vec<_>>())?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -129,18 +143,23 @@ pub(super) fn answer_tasks(
 /// Submits all turns and waits until they are answered.
 pub(super) fn submit(engine: Engine, turns: &[SourcedTurn]) -> Result<(), Fault> {
     let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User);
-    let bar = progress::bar(asked.count() as u64, "answering");
+    let all = asked.count();
+    let (bar, mut minutes) = (progress::bar(all as u64, "answering"), progress::Minutes::new());
+    let mut tell = |delivered: usize| {
+        bar.set_position(delivered as u64);
+        minutes.tell(|| format!("answering: {delivered} of {} answered", count(all, "turn")));
+    };
     for turn in turns {
         if !engine.submit(turn.clone()) {
             engine.check()?;
             return Err(anyhow!("the pipeline stopped before all turns were answered").into());
         }
-        bar.set_position(engine.delivered() as u64);
+        tell(engine.delivered());
     }
     engine.end_turns();
     while !engine.has_ended() {
         engine.check()?;
-        bar.set_position(engine.delivered() as u64);
+        tell(engine.delivered());
         std::thread::park_timeout(Duration::from_millis(20));
     }
     bar.finish_and_clear();

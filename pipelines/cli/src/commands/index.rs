@@ -1,5 +1,6 @@
 //! `turnflow index`: updates the corpora's indexes.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
@@ -7,11 +8,13 @@ use serde_json::json;
 use turnflow_connectors::stdout::plain;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::publish::{CorpusProgress, Lacking};
-use turnflow_engine::run::{MOST_REASONS, Options};
+use turnflow_engine::run::{Engine, MOST_REASONS, Options};
 use turnflow_engine::wording::count;
+use turnflow_server::{Outline, Served};
 
 use super::backup::BackupArgs;
-use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, incomplete, start};
+use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, incomplete, member, progress};
+use crate::status_socket::StatusSocket;
 
 /// Update the corpora's indexes and exit.
 #[derive(Args)]
@@ -29,14 +32,20 @@ pub struct IndexArgs {
 pub(super) fn run(args: &IndexArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
     let backup = args.backup.store()?;
-    let options =
-        Options { turns: Mode::Once, corpora: Mode::Once, answer: false, backup, ..args.engine.options(&plan) };
-    let begun = Instant::now();
-    let engine = start(plan, options)?;
+    let (turns, corpora, file) = (Mode::Once, Mode::Once, Some(args.pipeline.file.clone()));
+    let options = Options { turns, corpora, file, answer: false, backup, ..args.engine.options(&plan) };
+    let (begun, state, outline) = (Instant::now(), options.state.clone(), Outline::of(&plan));
+    let name = plan.name.clone();
+    let engine = Arc::new(Engine::start(plan, options).map_err(member::failed)?);
+    // For `turnflow top`.
+    let served = Served::new(name, engine.clone(), outline);
+    let status = state.as_deref().and_then(|state| StatusSocket::open(state, served.clone()));
+    progress::wait_ready(&engine, || false)?;
     let view = engine.epochs().current();
     let mut corpora = Vec::new();
     let mut lacking = 0;
     for (name, progress, _) in engine.corpora() {
+        let empty = CorpusProgress::get(&progress.empty);
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         let embedded = CorpusProgress::get(&progress.embedded);
         let (read, unreadable) = (CorpusProgress::get(&progress.documents), progress.unreadable());
@@ -46,7 +55,7 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
         let seconds = begun.elapsed().as_secs_f64();
         match args.format.is_json() {
             true => corpora.push(json!({
-                "corpus": name, "read": read, "documents": documents, "unreadable": unreadable,
+                "corpus": name, "read": read, "empty": empty, "documents": documents, "unreadable": unreadable,
                 "unreadable_because": progress.unreadable_because(MOST_REASONS), "chunks": chunks,
                 "embedded": embedded, "seconds": seconds,
                 "missing": missing, "missing_because": (missing > 0).then_some(problem),
@@ -74,7 +83,11 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
         }
     }
     let dead = engine.dead_letters();
-    engine.join()?;
+    drop((status, served));
+    match Arc::try_unwrap(engine) {
+        Ok(engine) => engine.join()?,
+        Err(engine) => engine.check()?,
+    }
     if args.format.is_json() {
         println!("{:#}", json!({ "corpora": corpora, "dead_letters": dead }));
     } else if dead > 0 {

@@ -10,6 +10,7 @@ use turnflow_engine::cluster::ClusterOptions;
 use turnflow_engine::cluster::connect::{ConnectError, Secret};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::RunError;
+use turnflow_engine::state::StateError;
 
 use super::{Fault, LOST, PipelineArgs};
 
@@ -92,7 +93,7 @@ pub(super) fn failed(error: RunError) -> Fault {
     match error {
         RunError::Cluster(ConnectError::Config(error)) => Fault::Told(error.into()),
         RunError::Cluster(error) => Fault::Lost(error.into()),
-        error @ RunError::Divided { .. } => Fault::Told(error.into()),
+        error @ (RunError::Divided { .. } | RunError::State(StateError::OfAnother { .. })) => Fault::Told(error.into()),
         error => Fault::Run(error.into()),
     }
 }

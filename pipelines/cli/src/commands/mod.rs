@@ -297,7 +297,7 @@ impl EngineArgs {
 
 /// Starts a plan and waits for its corpora, with progress bars on a terminal.
 fn start(plan: Plan, options: Options) -> Result<Engine, Fault> {
-    let engine = Engine::start(plan, options)?;
+    let engine = Engine::start(plan, options).map_err(member::failed)?;
     progress::wait_ready(&engine, || false)?;
     Ok(engine)
 }

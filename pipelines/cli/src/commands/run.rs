@@ -71,7 +71,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     // Stamp the files before the slow start, to detect changes during it.
     let files = WatchedFiles::new(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
-    let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
+    let file = Some(args.pipeline.file.clone());
+    let options = Options { turns: mode, corpora: mode, file, ..args.engine.options(&plan) };
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
     let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
     let options = Options { watcher: watcher.clone().map(|watcher| watcher as _), ..options };
@@ -105,6 +106,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let mut stopped: Option<(Instant, Vec<SinkStatus>)> = None;
     let mut abandoned: Option<String> = None;
     let mut unread = false;
+    let mut minutes = progress::Minutes::new();
     while !engine.has_ended() {
         engine.check()?;
         if (signals.stop.load(Ordering::Acquire) || engine.is_asked_to_stop()) && stopped.is_none() {
@@ -146,6 +148,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
                 true => reloads.tick(asked),
                 false => reloads.follow(),
             }
+        }
+        if args.once {
+            let delivered = engine.delivered() as u64;
+            minutes.tell(|| format!("{} answered, {} waiting", count(delivered, "turn"), engine.queued()));
         }
         std::thread::park_timeout(TICK);
     }

@@ -19,6 +19,7 @@ use turnflow_server::{
 
 use super::backup::BackupArgs;
 use super::member::{self, MemberArgs};
+use super::progress::Indexing;
 use super::reload::Reloads;
 use super::signals::Signals;
 use super::watched_files::WatchedFiles;
@@ -32,6 +33,8 @@ const TICK: Duration = Duration::from_millis(20);
 const OTHER_FILES: u64 = 256;
 /// After this time, a stop no longer waits for turns of the pipelines' own sources.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A first indexing that is done by then is not mentioned.
+const SOON: Duration = Duration::from_secs(1);
 /// When the cluster has ended, the last parts of answers are sent within this time.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -132,14 +135,16 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     let callers = Callers::new(&config);
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
     let (mut served, mut watched, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
-    for (plan, files) in planned {
+    for ((plan, files), pipeline) in planned.into_iter().zip(&pipelines) {
         let (name, outline) = (plan.name.clone(), Outline::of(&plan));
         let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
         let watcher_of = watcher.clone().map(|watcher| watcher as _);
         let (cluster, backup) = (cluster.clone(), backup.clone());
         let is_cancelled = Some(signals.cancel());
         let principals = Some(callers.clone() as _);
-        let options = Options { watcher: watcher_of, principals, cluster, backup, is_cancelled, ..args.options(&plan) };
+        let file = Some(pipeline.file.clone());
+        let options = args.options(&plan);
+        let options = Options { file, watcher: watcher_of, principals, cluster, backup, is_cancelled, ..options };
         let state = options.state.clone();
         let engine = match Engine::start(plan, options) {
             Ok(engine) => engine,
@@ -217,6 +222,7 @@ fn serve(
     eprintln!("serving {} on {}", names.join(", "), server.url());
     let stop = CancellationToken::new();
     let task = runtime.spawn(turnflow_server::serve(server, stop.clone()));
+    let mut first = FirstEpochs::of(served);
     let (mut others, mut outcome) = (Vec::new(), Ok(()));
     while !task.is_finished() {
         let asked = served.iter().any(|of| of.engine().is_asked_to_stop());
@@ -228,6 +234,7 @@ fn serve(
         if !stop.is_cancelled() {
             let asked = signals.reload.swap(false, Ordering::AcqRel);
             reloads.iter_mut().for_each(|reload| reload.tick(asked));
+            first.look();
             for of in served {
                 let checked = of.engine().check().with_context(|| format!("pipeline `{}`", of.name()));
                 if let Err(error) = checked {
@@ -249,6 +256,45 @@ fn serve(
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome?;
     ended.map_err(|error| Fault::Run(anyhow!("the server failed: {error}")))
+}
+
+/// Says on standard error that the corpora are indexed for the first time, how far that is, and when it is done.
+struct FirstEpochs<'a> {
+    served: &'a [Arc<Served>],
+    begun: Instant,
+    indexing: Option<Indexing>,
+    is_done: bool,
+}
+
+impl<'a> FirstEpochs<'a> {
+    fn of(served: &'a [Arc<Served>]) -> Self {
+        Self { served, begun: Instant::now(), indexing: None, is_done: false }
+    }
+
+    fn look(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let waited = self.begun.elapsed();
+        self.is_done = self.served.iter().all(|of| !of.engine().is_loading());
+        match (self.is_done, &mut self.indexing) {
+            (false, Some(indexing)) => indexing.draw(),
+            (false, None) if waited >= SOON => {
+                let loading = self.served.iter().filter(|of| of.engine().is_loading());
+                let names: Vec<&str> = loading.clone().map(|of| &**of.name()).collect();
+                eprintln!(
+                    "indexing the corpora of {} for the first time; questions get the status 503 until that is done",
+                    names.join(", ")
+                );
+                self.indexing = Some(Indexing::of(loading.map(|of| &**of.engine())));
+            }
+            (true, Some(_)) => {
+                self.indexing.take().map(Indexing::end);
+                eprintln!("ready after {:.0} s", waited.as_secs_f64());
+            }
+            (_, None) => {}
+        }
+    }
 }
 
 /// The threads of a server.

@@ -113,6 +113,40 @@ fn answers_are_scored_without_a_pipeline_and_without_judgements() {
     assert_eq!((figures["queries"].as_u64(), figures["metrics"]["recall@1"].as_f64()), (Some(1), Some(1.0)));
 }
 
+/// With the judgements of something else, every score would be 0.
+#[test]
+fn judgements_of_other_tasks_or_documents_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    files(path);
+    let pipeline = r#"Pipeline(
+    corpora: { "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) },
+    nodes: {
+        "turns": Stdin(),
+        "query": LastTurn(input: "turns"),
+        "hits": Bm25(input: "query", corpus: "docs"),
+        "out": Stdout(input: "hits"),
+    },
+)"#;
+    fs::write(path.join("p.ron"), pipeline).unwrap();
+    fs::write(path.join("docs.jsonl"), "{\"_id\": \"ferry\", \"text\": \"The ferry leaves at noon.\"}\n").unwrap();
+    let judged = |qrels: &str, given: &[&str]| {
+        fs::write(path.join("qrels.tsv"), format!("query-id\tcorpus-id\tscore\n{qrels}")).unwrap();
+        let ended = eval(path, &[given, &["--qrels", "qrels.tsv"]].concat());
+        (ended.status.code(), text(&ended.stderr).to_owned())
+    };
+    for given in [&["p.ron"][..], &["--answers", "answers.jsonl"]] {
+        let (code, told) = judged("x\tferry\t1\n", given);
+        assert!(code == Some(1) && told.contains("`x`") && told.contains("`a`"), "{given:?}: {told}");
+        let (code, told) = judged("a\tpier\t1\n", given);
+        assert!(code == Some(1) && told.contains("`pier`") && told.contains("`ferry`"), "{given:?}: {told}");
+        let (code, told) = judged("a\tferry\t1\n", given);
+        assert!(code == Some(0) && told.contains("judges 1 of 3 tasks") && told.contains("`b`"), "{given:?}: {told}");
+    }
+    let (code, told) = judged("a\tferry\t1\nb\tpier\t1\n", &["p.ron"]);
+    assert!(code == Some(0) && told.contains("1 of 2 judged ids are not in the corpora, such as `pier`"), "{told}");
+}
+
 #[test]
 fn idk_answers_are_counted_without_an_answerability() {
     let directory = tempfile::tempdir().unwrap();

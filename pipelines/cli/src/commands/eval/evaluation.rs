@@ -8,10 +8,11 @@ use anyhow::anyhow;
 use serde_json::{Map, Value as Json, json};
 use turnflow_engine::plan::{Plan, PlannedNode};
 use turnflow_engine::record::PortType;
+use turnflow_engine::run::Engine;
 
 use super::inputs::by_corpus;
-use super::{generation, predictions, table};
-use crate::commands::answering::{Answered, Answers, answer_tasks};
+use super::{generation, judged, predictions, table};
+use crate::commands::answering::{Answered, Answers, answer_checked};
 use crate::commands::{EngineArgs, Fault};
 use turnflow_eval::breakdown::by_kind;
 use turnflow_eval::generation::can_be_scored;
@@ -118,12 +119,14 @@ impl<'a> Ready<'a> {
         let Self { subject: Subject { tasks, qrels, nodes }, plan, scorer, mut named, state } = self;
         let found = match (plan, answers) {
             (Some(plan), _) => {
-                let Answers { by_task, seconds } = answer_tasks(plan, engine, tasks, &nodes, traced)?;
+                let check = |engine: &Engine| qrels.map_or(Ok(()), |qrels| judged::check_corpora(engine, qrels));
+                let Answers { by_task, seconds } = answer_checked(plan, engine, tasks, &nodes, traced, &check)?;
                 Found { results: by_task, nodes, seconds: Some(seconds) }
             }
             (None, path) => {
                 let path = path.ok_or_else(|| anyhow!("neither a pipeline nor answers"))?;
                 let results = predictions::read(path, tasks).map_err(|error| Fault::Told(error.into()))?;
+                qrels.map_or(Ok(()), |qrels| judged::check_answers(path, &results, &nodes, qrels))?;
                 Found { results, nodes, seconds: None }
             }
         };

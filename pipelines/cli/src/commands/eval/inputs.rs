@@ -79,9 +79,16 @@ fn sample(mut tasks: Vec<Task>, size: Option<usize>, seed: u64) -> Vec<Task> {
 pub(in crate::commands) fn judgements(path: &Path, tasks: &[Task]) -> Result<Qrels, Fault> {
     let mut qrels = read_qrels(path).map_err(|error| Fault::Told(error.into()))?;
     let ids: BTreeSet<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+    let judged = qrels.keys().next().cloned();
     qrels.retain(|query, _| ids.contains(query.as_str()));
     if qrels.is_empty() {
-        return Err(Fault::Told(anyhow!("no query of `{}` is among the tasks", path.display())));
+        let example = |id: Option<&str>| id.map(|id| format!(" (such as `{id}`)")).unwrap_or_default();
+        return Err(Fault::Told(anyhow!(
+            "no query of `{}`{} is the id of a task{}: are these the judgements of these tasks?",
+            path.display(),
+            example(judged.as_deref()),
+            example(tasks.first().map(|task| task.id.as_str())),
+        )));
     }
     Ok(qrels)
 }

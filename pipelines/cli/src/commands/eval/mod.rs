@@ -5,6 +5,7 @@ mod args;
 mod evaluation;
 mod generation;
 mod inputs;
+mod judged;
 pub(super) mod matrix;
 mod predictions;
 mod published;
@@ -65,6 +66,9 @@ fn run_pipeline(args: &EvalArgs, tasks_file: &Path) -> Outcome {
     let beside =
         args.beside.as_deref().map(turnflow_eval::report::read).transpose().map_err(|error| told(error.into()))?;
     let qrels = args.qrels.as_deref().map(|qrels| judgements(qrels, &tasks)).transpose()?;
+    if let (Some(path), Some(qrels)) = (&args.qrels, &qrels) {
+        judged::warn_of_tasks(path, qrels, &tasks);
+    }
     let (plan, nodes) = match &args.file {
         Some(file) => {
             let plan = PipelineArgs { file: file.clone(), set: args.set.clone() }.plan()?;

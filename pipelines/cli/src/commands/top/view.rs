@@ -118,6 +118,9 @@ fn corpora(status: &Value) -> Vec<[String; 8]> {
         let field = |name: &str| match &corpus[name] {
             Value::Null => "-".to_owned(),
             Value::String(_) => text_of(&corpus[name]),
+            // Nothing is published yet.
+            _ if name == "documents" && corpus["state"] == "loading" => format!("{} read", corpus["read"]),
+            _ if name == "passages" && corpus["state"] == "loading" => format!("{} cut", corpus["cut"]),
             value => value.to_string(),
         };
         ["name", "state", "documents", "passages", "epoch", "preparing", "embedded", "missing"].map(field)

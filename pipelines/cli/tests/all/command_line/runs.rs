@@ -89,6 +89,37 @@ fn a_state_directory_that_cannot_be_used_is_told_in_a_line() {
 }
 
 #[test]
+fn another_pipeline_on_a_state_directory_is_told_from_the_same_one_edited() {
+    let directory = directory();
+    let path = directory.path();
+    let write = |name: &str, text: &str| fs::write(path.join(name), text).unwrap();
+    let lexical = fs::read_to_string(path.join("lexical.ron")).unwrap();
+    let index = |pipeline: &str| run(path, &["index", pipeline, "--state", "state"]);
+    index("lexical.ron").good();
+    // Another one, whose parts have the same names.
+    write("more.jsonl", "{\"_id\": \"bell\", \"text\": \"The bell rings twice.\"}\n");
+    write("other.ron", &lexical.replace("docs.jsonl", "more.jsonl").replace("turns.jsonl", "asked.jsonl"));
+    write("asked.jsonl", "");
+    let words = ["lexical.ron", "other.ron", "docs.jsonl", "more.jsonl", "--state", "pipeline.json"];
+    for command in [&["index"][..], &["run", "--once"], &["serve", "--listen", "127.0.0.1:0"]] {
+        let arguments = [command, &["other.ron", "--state", "state"]].concat();
+        run(path, &arguments).one_line(1, &words);
+    }
+    // The passages of the first one are as they were.
+    run(path, &["verify", "lexical.ron", "--state", "state"]).good();
+    // The same one, renamed and edited.
+    write("renamed.ron", &lexical.replace("\"docs\"", "\"texts\"").replace("turns.jsonl", "asked.jsonl"));
+    assert!(index("renamed.ron").good().out.starts_with("texts: 2 documents"));
+    // The same file, whatever is in it.
+    fs::copy(path.join("other.ron"), path.join("renamed.ron")).unwrap();
+    assert!(index("renamed.ron").good().out.starts_with("docs: 1 document,"));
+    index("lexical.ron").one_line(1, &["renamed.ron", "lexical.ron"]);
+    // As the error says.
+    fs::remove_file(path.join("state/pipeline.json")).unwrap();
+    index("lexical.ron").good();
+}
+
+#[test]
 fn a_run_answers_what_can_be_answered_and_keeps_the_rest() {
     let directory = directory();
     let path = directory.path();

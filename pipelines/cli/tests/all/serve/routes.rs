@@ -153,10 +153,11 @@ async fn documents_that_cannot_be_read_are_told() {
     let put = json!({ "text": "The office.", "metadata": { "floor": "first" } });
     server.ok("PUT", "/v1/documents/office?wait=true", Some(put)).await;
     server.ok("PUT", "/v1/documents/ferry?wait=true", Some(json!({ "text": "The ferry leaves at nine." }))).await;
+    server.ok("PUT", "/v1/documents/blank?wait=true", Some(json!({ "text": " " }))).await;
     let list = server.ok("GET", "/v1/documents", None).await;
-    assert_eq!(list["indexed"], json!({ "read": 2, "unreadable": 1, "documents": 1, "passages": 1 }), "{list}");
+    assert_eq!(list["indexed"], json!({ "read": 3, "empty": 1, "unreadable": 1, "documents": 1, "passages": 1 }), "{list}");
     let ready = server.ok("GET", "/readyz", None).await;
-    assert_eq!(ready["missing_documents"], 2, "{ready}");
+    assert_eq!((&ready["missing_documents"], &ready["empty_documents"]), (&json!(2), &json!(1)), "{ready}");
     let because = ready["missing_documents_because"].to_string();
     assert!(because.contains("bad.docx: broken docx") && because.contains("office: the field `floor`"), "{ready}");
     let status = server.ok("GET", "/v1/pipelines/demo/status", None).await;
