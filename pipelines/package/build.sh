@@ -36,12 +36,24 @@ python="$tools/python/bin/python"
 say "Building turnflow ($profile profile)"
 cargo build --locked --profile "$profile" --package turnflow --bin turnflow
 turnflow="$target/$directory/turnflow"
-"$turnflow" models fetch onnxruntime pdfium
+"$turnflow" models fetch onnxruntime pdfium minilm-int8
 for shell in bash zsh fish; do
     "$turnflow" completions "$shell" >"$out/turnflow.$shell"
 done
 mv "$out/turnflow.zsh" "$out/_turnflow"
 "$turnflow" man "$out/man"
+
+# The pipelines of the package write to standard output: nobody may write beside them.
+rm -rf "$out/pipelines"
+mkdir -p "$out/pipelines"
+cp pipelines/*.ron "$out/pipelines/"
+for pipeline in "$out"/pipelines/*.ron; do
+    if grep -q ' Stdout(' "$pipeline"; then
+        sed -i '/JsonLinesSink(/d' "$pipeline"
+    else
+        sed -i 's|JsonLinesSink(input: \("[^"]*"\), path: "[^"]*")|Stdout(input: \1)|' "$pipeline"
+    fi
+done
 
 say "Debian package"
 rm -f "$out"/*.deb

@@ -33,12 +33,34 @@ else
     : >"$work/files"
 fi
 "$root/usr/bin/turnflow" --version
-"$root/usr/bin/turnflow" check "$root/usr/share/doc/turnflow/pipelines/hybrid.ron"
+shared="$root/usr/share/turnflow"
+for pipeline in "$shared"/pipelines/*.ron; do
+    "$root/usr/bin/turnflow" check "$pipeline" >/dev/null || fail "$pipeline is not in order"
+done
+# The pipelines run where they are, for a user who may write nothing there, from any directory.
+mkdir "$work/elsewhere"
+chmod 755 "$work"
+as_user=""
+[ "$(id -u)" -ne 0 ] || {
+    chown 65534:65534 "$work/elsewhere"
+    as_user="setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=$work/elsewhere"
+}
+elsewhere() {
+    # shellcheck disable=SC2086
+    (cd "$work/elsewhere" && env -u ORT_DYLIB_PATH $as_user "$root/usr/bin/turnflow" "$@")
+}
+elsewhere run "$shared/pipelines/quickstart.ron" --once >"$work/answers" || fail "the quickstart does not run"
+grep -q 'turnflow check' "$work/answers" || fail "the quickstart answers nothing: $(cat "$work/answers")"
+elsewhere run "$shared/pipelines/hybrid.ron" --once >/dev/null || fail "hybrid.ron does not run"
+elsewhere eval "$shared/pipelines/quickstart.ron" --hits fused --only-hits --tasks "$shared/examples/questions.jsonl" \
+    --qrels "$shared/examples/questions.qrels.tsv" || fail "the questions cannot be evaluated"
+[ -z "$(find "$shared" -newer "$work/answers")" ] || fail "a run has written into the package"
 # The pipeline in the manifest for Kubernetes.
 sed -n '/^  pipeline.ron: |$/,/^---$/{s/^    //p}' pipelines/package/kubernetes.yaml >"$work/kubernetes.ron"
 "$root/usr/bin/turnflow" check "$work/kubernetes.ron"
 for file in usr/lib/turnflow/libonnxruntime.so usr/lib/turnflow/libpdfium.so usr/lib/systemd/system/turnflow@.service \
     usr/lib/systemd/system/turnflow-cluster@.service usr/share/doc/turnflow/kubernetes.yaml \
+    usr/share/doc/turnflow/kubernetes-single.yaml \
     usr/share/bash-completion/completions/turnflow; do
     [ -s "$root/$file" ] || fail "$file is not in the package"
 done
@@ -80,5 +102,17 @@ for unit in turnflow turnflow-cluster; do
 done
 [ -x "$tools/python/bin/kubernetes-validate" ] ||
     "$tools/python/bin/python" -m pip install --quiet --disable-pip-version-check kubernetes-validate
-"$tools/python/bin/kubernetes-validate" --strict pipelines/package/kubernetes.yaml
+for manifest in pipelines/package/kubernetes*.yaml; do
+    "$tools/python/bin/kubernetes-validate" --strict "$manifest"
+done
+# The pod may write nothing but its volumes.
+for setting in readOnlyRootFilesystem runAsNonRoot /healthz /readyz volumeClaimTemplates; do
+    grep -q "$setting" pipelines/package/kubernetes-single.yaml || fail "kubernetes-single.yaml has no $setting"
+done
+# With buildah, the image is built and run.
+if [ "$(id -u)" -eq 0 ] && command -v buildah bwrap curl >/dev/null; then
+    program="${CARGO_TARGET_DIR:-target}/release/turnflow"
+    [ -x "$program" ] || program="${CARGO_TARGET_DIR:-target}/debug/turnflow"
+    pipelines/package/image_test.sh "$program"
+fi
 printf 'all packages are in order\n'

@@ -381,6 +381,10 @@ impl DocumentStore for Handle {
         self.store.change(&changes).map_err(failed)
     }
 
+    fn last_change(&self) -> Option<u64> {
+        Some(self.store.last_change())
+    }
+
     fn commit_of(&self, change: u64) -> Option<u64> {
         let commits = self.commits.lock();
         let at = commits.partition_point(|(last, _)| *last < change);

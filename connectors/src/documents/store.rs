@@ -87,6 +87,11 @@ impl Store {
         changed.map(|documents| Deleted { documents, change })
     }
 
+    /// The number of the last change.
+    pub fn last_change(&self) -> u64 {
+        self.queues.lock().changes
+    }
+
     /// The encoded document with this id.
     pub fn get(&self, id: &str) -> Result<Option<Vec<u8>>, DatabaseError> {
         let found = self.kept.now([&Arc::from(id)].into_iter(), usize::MAX)?;

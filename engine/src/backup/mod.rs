@@ -1,9 +1,9 @@
-//! Backup of what models were called for: a copy of the indexes' encodings in an object store, so that a lost disk costs a
-//! download, and no model call.
+//! Backup of what cannot be had again for nothing: a copy of the indexes' encodings, for which models were called, and of the
+//! documents that programs have put into corpora, in an object store, so that a lost disk costs a download.
 //!
 //! A task (`service`) looks every few seconds which indexes have changed, and copies each of them on its own ([`write`]).
 //! Publications and turns never wait for it. `copy.rs` says what a copy consists of, `files.rs` which files of an index
-//! belong together, and `restore.rs` brings a copy back when the directory of an index is missing at a start.
+//! belong together, `documents.rs` how documents become such files, and `restore.rs` brings a copy back when the directory of an index is missing at a start.
 //!
 //! **One writer.** Each run has an id, which is in the description of every copy that it writes. A run takes over what it
 //! finds when it writes for the first time. From then on, it replaces a description only if it is still its own. A second
@@ -16,6 +16,7 @@
 //! and removes their copies when its own has everything.
 
 mod copy;
+mod documents;
 mod files;
 mod restore;
 mod service;
@@ -36,6 +37,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
 use self::copy::{Place, Writer, description};
+pub(crate) use self::documents::{DOCUMENTS, DocumentsCopy, PART};
 use self::restore::{is_empty, restore};
 pub use self::store::{BackupStore, Body, StoreError, Tag, Tagged};
 use self::write::IndexCopy;
@@ -56,9 +58,7 @@ const SHORT: Duration = Duration::from_secs(20);
 
 /// Why an index could not be restored.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the index `{index}` of the corpus `{corpus}` is not in the state directory, and its backup in {address} cannot be read: {source}; without `--backup`, a start computes it again"
-)]
+#[error("{}", self.told())]
 pub struct BackupError {
     /// The corpus.
     corpus: String,
@@ -68,6 +68,20 @@ pub struct BackupError {
     address: String,
     /// Why.
     source: StoreError,
+}
+
+impl BackupError {
+    fn told(&self) -> String {
+        let Self { corpus, index, address, source } = self;
+        let (what, without) = match &**index {
+            DOCUMENTS => ("documents that were put into".to_owned(), "has none of them"),
+            index => (format!("index `{index}` of"), "computes it again"),
+        };
+        format!(
+            "the {what} the corpus `{corpus}` cannot be found in the state directory, and the backup in {address} cannot be \
+             read: {source}; a start without `--backup` {without}"
+        )
+    }
 }
 
 /// The metrics of a backup.
@@ -102,6 +116,8 @@ pub(crate) struct Backup {
     writer: Writer,
     /// Indexes that were opened and that the task has not taken yet.
     opened: Mutex<Vec<IndexCopy>>,
+    /// The documents that were put into corpora, which exist nowhere else.
+    documents: Mutex<Vec<Arc<DocumentsCopy>>>,
     /// All indexes that were opened.
     known: Mutex<BTreeSet<Place>>,
     /// Copies of processes that are no longer in the cluster; `None` until they were listed.
@@ -162,6 +178,7 @@ impl Backup {
             state: state.path().to_owned(),
             writer: Writer { state: id, run: new_id() },
             opened: Mutex::default(),
+            documents: Mutex::default(),
             known: Mutex::default(),
             former: Mutex::default(),
             obsolete: Mutex::default(),
@@ -212,7 +229,8 @@ impl Backup {
             self.is_missing.store(true, Ordering::Relaxed);
             match self.restore_index(&place.key(&self.pipeline), corpus, index, directory, is_start).await {
                 Ok(restored) => is_restored = restored,
-                Err(error @ StoreError::Damaged(_)) => {
+                // Documents cannot be computed again.
+                Err(error @ StoreError::Damaged(_)) if index != DOCUMENTS => {
                     tracing::warn!(%corpus, key = index, store = self.store.address(), %error,
                         "the backup of an index is damaged; what is missing is computed again");
                     discard(&restore::beside(directory));
@@ -245,6 +263,13 @@ impl Backup {
             tracing::info!(%corpus, key = index, bytes, ?took, "the index is restored from the backup");
         }
         Ok(restored.is_some())
+    }
+
+    /// Copies the documents of a corpus from now on.
+    pub fn open_documents(&self, copy: Arc<DocumentsCopy>) {
+        let mut documents = self.documents.lock();
+        documents.retain(|known| known.corpus() != copy.corpus());
+        documents.push(copy);
     }
 
     /// Restores what processes that are no longer in the cluster have copied of an index, to where they had it: below the

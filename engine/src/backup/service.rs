@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::Backup;
 use super::copy::{Copy, Place};
+use super::files::blocking;
 use super::store::StoreError;
 use super::write::{IndexCopy, Round, WriteError, remove_copy, timed};
+use super::{Backup, DOCUMENTS};
 use crate::panics::caught_async;
 
 /// The interval between looks at the files.
@@ -116,6 +117,13 @@ impl Backup {
         let (store, pipeline, writer, sent) = (&*self.store, &*self.pipeline, &self.writer, &self.measures.sent);
         let round = Round { store, pipeline, writer, sent };
         let (mut complete, mut failed) = (BTreeSet::new(), None);
+        let (documents, is_last) = (self.documents.lock().clone(), self.ending.load(Ordering::Acquire));
+        for copy in documents {
+            // They change the files that are copied below.
+            if let Err(error) = blocking(move || copy.write(is_last)).await {
+                failed = Some(error);
+            }
+        }
         for copy in &mut task.copies {
             match copy.round(&round).await {
                 Ok(true) => drop(complete.insert((&copy.place.corpus, &copy.place.index))),
@@ -146,12 +154,16 @@ impl Backup {
     }
 
     /// Removes the copies of indexes that this state directory had and has no longer, because someone has removed them. What
-    /// another state directory has copied stays: its disk may be lost, and the pipeline may come back to that index.
+    /// another state directory has copied stays: its disk may be lost, and the pipeline may come back to that index. So do
+    /// documents, which cannot be computed again.
     async fn remove_unused(&self) -> Result<(), WriteError> {
         let own = format!("{}/process-{}", self.pipeline, self.shape.process);
         let keys = timed(0, self.store.list(&own)).await?;
         let places: BTreeSet<Place> = keys.iter().filter_map(|key| Place::of(key, &self.pipeline)).collect();
         for place in places {
+            if place.index == DOCUMENTS {
+                continue;
+            }
             let directory = self.state.join("corpora").join(&place.corpus).join(&place.index);
             if self.known.lock().contains(&place) || directory.exists() {
                 continue;

@@ -92,6 +92,12 @@ pub trait DocumentStore: Send + Sync {
     /// the source has not read the change yet.
     fn commit_of(&self, change: u64) -> Option<u64>;
 
+    /// The number of the last change since the process has opened the store. `None` if the store does not count them, or
+    /// keeps its documents elsewhere as well: then they are not in the backup of a run.
+    fn last_change(&self) -> Option<u64> {
+        None
+    }
+
     /// The document with this id.
     ///
     /// # Errors

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::build::{Former, RuntimeContext};
 use super::{Options, RunError};
-use crate::backup::Backup;
-use crate::component::{BuildError, IndexDefinition};
-use crate::connector::Mode;
+use crate::backup::{Backup, DOCUMENTS, DocumentsCopy, PART, StoreError};
+use crate::component::{BuildError, ComponentError, IndexDefinition};
+use crate::connector::{DocumentStore, Mode};
 use crate::metrics::Metrics;
 use crate::panics::Panicked;
-use crate::state::{StateDirectory, StateError};
+use crate::state::{StateDirectory, StateError, file_name};
 
 /// Opens the backup of a run, if it has one and stores anything.
 pub(super) fn open(
@@ -48,6 +48,42 @@ impl RuntimeContext {
         // A copy may be large.
         let opened = self.wait(|| backup.open_index(corpus, key, &directory, part, is_start), is_cancelled);
         Ok(index_restored(key, opened)?.map(drop)?)
+    }
+
+    /// Restores the documents that were put into a corpus, if there are none and there is a copy of them, and copies them from
+    /// now on.
+    pub(super) fn back_up_documents(
+        &self,
+        corpus: &Arc<str>,
+        documents: &Arc<dyn DocumentStore>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), RunError> {
+        let Some((backup, state)) = self.backup.as_ref().zip(self.state.as_ref()) else { return Ok(()) };
+        if documents.last_change().is_none() || self.options.components.is_some() {
+            return Ok(());
+        }
+        let directory = state.path().join("components").join(file_name(corpus)).join(DOCUMENTS);
+        let copy = Arc::new(DocumentsCopy::new(corpus, documents, directory.clone()));
+        let failed = |error: &dyn std::fmt::Display| {
+            let reason = ComponentError::new(format!("the backup of its documents: {error}"));
+            BuildError::Connector { of: "corpus", name: corpus.to_string(), source: reason.into() }
+        };
+        let is_empty = documents.count().map_err(|error| failed(&error))? == 0;
+        if !is_empty {
+            // Documents that are there are never replaced: what is not empty is not restored.
+            let written = std::fs::create_dir_all(directory.join(PART.directory)).map_err(StoreError::from);
+            if let Err(error) = written.and_then(|()| copy.write(true)) {
+                tracing::warn!(%corpus, %error, "the documents cannot be backed up; will retry");
+            }
+        }
+        let is_start = !self.shared.ready.load(Ordering::Acquire);
+        let opened = self.wait(|| backup.open_index(corpus, DOCUMENTS, &directory, PART, is_start), is_cancelled);
+        if index_restored(DOCUMENTS, opened)?? && is_empty {
+            let restored = copy.restore().map_err(|error| failed(&error))?;
+            tracing::warn!(%corpus, documents = restored, "the documents are restored from the backup");
+        }
+        backup.open_documents(copy);
+        Ok(())
     }
 
     /// Restores what processes that are no longer in the cluster have copied of an index, so that it is taken over.

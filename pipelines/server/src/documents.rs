@@ -70,7 +70,9 @@ impl Writable {
         let view = engine.epochs().current();
         let (documents, passages) = view.corpora.get(&self.corpus).map_or((0, 0), |view| (view.documents, view.chunks));
         let corpora = engine.corpora();
-        let Some((_, progress, _)) = corpora.into_iter().find(|(name, ..)| *name == self.corpus) else { return Value::Null };
+        let Some((_, progress, _)) = corpora.into_iter().find(|(name, ..)| *name == self.corpus) else {
+            return Value::Null;
+        };
         let (read, empty) = (CorpusProgress::get(&progress.documents), CorpusProgress::get(&progress.empty));
         json!({
             "read": read, "empty": empty, "unreadable": progress.unreadable(), "documents": documents,

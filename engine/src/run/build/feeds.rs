@@ -138,6 +138,9 @@ impl RuntimeContext {
         let failed =
             |source: ConnectorError| BuildError::Connector { of: "corpus", name: planned.name.to_string(), source };
         let documents = caught(|| source.documents()).map_err(|panic| failed(panic.into()))?;
+        if let Some(documents) = &documents {
+            self.back_up_documents(&planned.name, documents, is_cancelled)?;
+        }
         let mode = self.options.corpora;
         let source = self.thread(format!("corpus {}", planned.name), stop_handle, serves, move || {
             let result = caught(|| source.run(mode, output.clone()));

@@ -10,8 +10,9 @@ use super::Fault;
 /// Where a backup is kept.
 #[derive(Args)]
 pub(super) struct BackupArgs {
-    /// Keep a copy of the stored encodings below this URL, and restore them where they are missing: s3://BUCKET/PREFIX,
-    /// gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY. Credentials come from the environment.
+    /// Keep a copy of the stored encodings, and of documents that were put into a corpus, below this URL, and restore them
+    /// where they are missing: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY.
+    /// Credentials come from the environment.
     #[arg(long, value_name = "URL")]
     backup: Option<String>,
 }

@@ -155,7 +155,11 @@ async fn documents_that_cannot_be_read_are_told() {
     server.ok("PUT", "/v1/documents/ferry?wait=true", Some(json!({ "text": "The ferry leaves at nine." }))).await;
     server.ok("PUT", "/v1/documents/blank?wait=true", Some(json!({ "text": " " }))).await;
     let list = server.ok("GET", "/v1/documents", None).await;
-    assert_eq!(list["indexed"], json!({ "read": 3, "empty": 1, "unreadable": 1, "documents": 1, "passages": 1 }), "{list}");
+    assert_eq!(
+        list["indexed"],
+        json!({ "read": 3, "empty": 1, "unreadable": 1, "documents": 1, "passages": 1 }),
+        "{list}"
+    );
     let ready = server.ok("GET", "/readyz", None).await;
     assert_eq!((&ready["missing_documents"], &ready["empty_documents"]), (&json!(2), &json!(1)), "{ready}");
     let because = ready["missing_documents_because"].to_string();
