@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the image and runs it as a cluster does: as another user than root, with a root file system that cannot be written.
 #     pipelines/package/image_test.sh [PROGRAM]
-# The program is not compiled for it: by default, that of the dev profile is taken. Needs root, buildah, bubblewrap and curl,
-# and no daemon. Where the registry cannot be reached, debootstrap makes the base image.
+# The program is not compiled for it: by default, that of the dev profile is taken. Needs root, buildah, bubblewrap, curl
+# and python3, and no daemon. Where the registry cannot be reached, debootstrap makes the base image.
 set -eu
 cd "$(dirname "$0")/../.."
 program="${1:-${CARGO_TARGET_DIR:-target}/debug/turnflow}"
@@ -44,9 +44,12 @@ images bud --isolation chroot --format docker --build-arg PROGRAM=built --file p
     --tag turnflow . >"$work/log" 2>&1 || fail "it cannot be built"
 container="$(images from turnflow)"
 root="$(images mount "$container")"
-check="$(images inspect --type image --format '{{json .Docker.Config.Healthcheck.Test}}' turnflow |
-    python3 -c 'import json, sys; print(json.load(sys.stdin)[3])')"
-user="$(images inspect --type image --format '{{.Docker.Config.User}}' turnflow)"
+config() {
+    images inspect --type image turnflow |
+        python3 -c "import json, sys; print(json.loads(json.load(sys.stdin)['Config'])['config']$1)"
+}
+check="$(config "['Healthcheck']['Test'][3]")"
+user="$(config "['User']")"
 [ "$user" = 10001:10001 ] || fail "it runs as $user"
 
 say "Run"

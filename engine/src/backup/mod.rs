@@ -73,14 +73,16 @@ pub struct BackupError {
 impl BackupError {
     fn told(&self) -> String {
         let Self { corpus, index, address, source } = self;
-        let (what, without) = match &**index {
-            DOCUMENTS => ("documents that were put into".to_owned(), "has none of them"),
-            index => (format!("index `{index}` of"), "computes it again"),
-        };
-        format!(
-            "the {what} the corpus `{corpus}` cannot be found in the state directory, and the backup in {address} cannot be \
-             read: {source}; a start without `--backup` {without}"
-        )
+        match &**index {
+            DOCUMENTS => format!(
+                "the documents that were put into the corpus `{corpus}` are not in the state directory, and their backup in \
+                 {address} cannot be read: {source}; a start without `--backup` has none of them"
+            ),
+            index => format!(
+                "the index `{index}` of the corpus `{corpus}` is not in the state directory, and its backup in {address} \
+                 cannot be read: {source}; without `--backup`, a start computes it again"
+            ),
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::headings::{Levels, levels_of_titles};
 use super::items::{is_unsure, marked};
 use super::layout::{Block, Line, median};
+use super::outline::Titles;
 use super::running::remove_running;
 use super::shape::Bounds;
 use super::to_left::{are_to_left, is_to_left};
@@ -12,43 +14,43 @@ use crate::markup::Markdown;
 
 /// Fewer lines tell little of their usual distance.
 const FEW_LINES: usize = 8;
-/// Headings are larger than the text by this factor.
-const LARGER: f32 = 1.13;
-/// Maximum length of a heading, in letters, and of one that is only bold.
-const HEADING: (usize, usize) = (200, 120);
 /// Maximum number of notes and tables that a paragraph goes on after.
 const MOST_FLOATS: usize = 12;
 /// Letters of these shares of the text's size are of one size.
-const SAME_SIZE: f32 = 1.07;
+pub(super) const SAME_SIZE: f32 = 1.07;
 
 /// A paragraph, before it is known which ones are headings.
 #[derive(Debug)]
-enum Part {
+pub(super) enum Part {
     Text(Paragraph),
     Table(Vec<Vec<String>>),
 }
 
 #[derive(Debug)]
-struct Paragraph {
-    text: String,
+pub(super) struct Paragraph {
+    pub text: String,
     /// The mark of an item of a list.
-    mark: Option<String>,
+    pub mark: Option<String>,
     /// Number of lines.
-    lines: usize,
-    first: Bounds,
-    last: Bounds,
+    pub lines: usize,
+    pub first: Bounds,
+    pub last: Bounds,
     /// What the first line leaves free of its column at the left.
-    indent: f32,
-    size: f32,
-    is_bold: bool,
+    pub indent: f32,
+    pub size: f32,
+    pub is_bold: bool,
     /// What the last line leaves free of its column.
-    rest: f32,
+    pub rest: f32,
     /// Whether the last line ends well before the others do.
-    is_short: bool,
+    pub is_short: bool,
 }
 
 /// Writes the pages of a document. Returns where each of them begins in what is written, in bytes.
-pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Result<Vec<usize>, ReadError> {
+pub(super) fn write(
+    mut pages: Vec<Vec<Block>>,
+    titles: &Titles<'_>,
+    markdown: &mut Markdown,
+) -> Result<Vec<usize>, ReadError> {
     remove_running(&mut pages);
     let (body, leading) = (body_size(&pages), leading(&pages));
     let words = Words::of(&pages);
@@ -73,6 +75,7 @@ pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Resu
         }
     }
     let levels = Levels::of(&parts, body);
+    let titles = levels_of_titles(&parts, &firsts, titles, &levels);
     let mut starts = Vec::new();
     // How far the marks of the list and of those that it is in are from the edge.
     let mut indents: Vec<f32> = Vec::new();
@@ -88,7 +91,7 @@ pub(super) fn write(mut pages: Vec<Vec<Block>>, markdown: &mut Markdown) -> Resu
         }
         match part {
             Part::Table(rows) => markdown.table(&rows)?,
-            Part::Text(paragraph) => match (levels.level(&paragraph), &paragraph.mark) {
+            Part::Text(paragraph) => match (titles[number].or(levels.level(&paragraph)), &paragraph.mark) {
                 (Some(level), mark) => {
                     let mark = mark.as_deref().filter(|mark| *mark != "-").unwrap_or_default();
                     markdown.heading(level, &format!("{mark} {}", paragraph.text))?;
@@ -355,51 +358,4 @@ fn leading(pages: &[Vec<Block>]) -> f32 {
     }
     let most = if drops.len() < FEW_LINES { 1.5 } else { 2.4 };
     median(drops.into_iter()).clamp(1.2, most)
-}
-
-/// The levels of headings.
-struct Levels {
-    body: f32,
-    /// Sizes of larger headings, from the greatest on.
-    sizes: Vec<f32>,
-    /// Whether what is only bold is a heading.
-    has_bold: bool,
-}
-
-impl Levels {
-    fn of(parts: &[Part], body: f32) -> Self {
-        let paragraphs = || parts.iter().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None });
-        let letters = |some: &dyn Fn(&Paragraph) -> bool| -> usize {
-            paragraphs().filter(|paragraph| some(paragraph)).map(|paragraph| paragraph.text.len()).sum()
-        };
-        let all = letters(&|_| true).max(1);
-        let mut levels = Self { body, sizes: Vec::new(), has_bold: letters(&|paragraph| paragraph.is_bold) * 4 < all };
-        let mut sizes: Vec<f32> =
-            paragraphs().filter(|paragraph| levels.is_larger(paragraph)).map(|paragraph| paragraph.size).collect();
-        sizes.sort_by(|a, b| b.total_cmp(a));
-        sizes.dedup_by(|next, kept| *kept < SAME_SIZE * *next);
-        levels.sizes = sizes;
-        levels
-    }
-
-    fn is_larger(&self, paragraph: &Paragraph) -> bool {
-        paragraph.size >= LARGER * self.body && is_title(paragraph, HEADING.0)
-    }
-
-    /// The level of a heading; `None` for other paragraphs.
-    fn level(&self, paragraph: &Paragraph) -> Option<usize> {
-        if self.is_larger(paragraph) {
-            let at = self.sizes.iter().position(|size| *size < SAME_SIZE * paragraph.size).unwrap_or_default();
-            return Some((at + 1).min(4));
-        }
-        let is_bold = self.has_bold && paragraph.is_bold && paragraph.size >= 0.95 * self.body;
-        let is_heading = is_bold && is_title(paragraph, HEADING.1) && !paragraph.text.ends_with(['.', ',', ';', ':']);
-        is_heading.then(|| (self.sizes.len() + 1).min(5))
-    }
-}
-
-/// Whether a paragraph is short enough for a heading, and has letters.
-fn is_title(paragraph: &Paragraph, most: usize) -> bool {
-    let letters = paragraph.text.chars().filter(|character| character.is_alphabetic()).count();
-    paragraph.lines <= 3 && letters >= 2 && paragraph.text.chars().count() <= most
 }

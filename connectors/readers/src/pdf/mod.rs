@@ -3,7 +3,8 @@
 //! `library` finds pdfium. `page` reads the letters of a page, `drawn` its lines and bullets, and `marks` its filled
 //! fields and remarks. `grid` and `level` find tables by their lines, `cells` those without, `layout` the order in which a
 //! page is read, and `to_left` that of words in Hebrew and Arabic. `running` leaves out headers, footers and numbers of
-//! pages, and `flow` makes Markdown of the lines of all pages: words that are parted at the end of a line are joined. The
+//! pages, and `flow` makes Markdown of the lines of all pages, with the help of `headings`: words that are parted at the end of a line are joined. The
+//! titles of the `outline` are headings with its levels, and words that lead to an address are `links` of Markdown. The
 //! title is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the
 //! subject, the keywords and the dates are metadata (see `info`), and so is where each page begins in the text, and, if some
 //! letters are not known, which share of them is on each page.
@@ -12,12 +13,15 @@ mod cells;
 mod drawn;
 mod flow;
 mod grid;
+mod headings;
 mod info;
 mod items;
 mod layout;
 mod level;
 pub(crate) mod library;
+mod links;
 mod marks;
+mod outline;
 mod page;
 mod rows;
 mod running;
@@ -29,6 +33,7 @@ use pdfium_render::prelude::{Pdfium, PdfiumError, PdfiumInternalError};
 use turnflow_engine::document::{PAGE_CONFIDENCE, PAGE_OFFSETS};
 use turnflow_engine::metadata::{FIELD_BYTES, FieldValue, Metadata};
 
+use self::outline::{Outline, Titles};
 use super::{Content, ReadError};
 use crate::markup::Markdown;
 use crate::notes;
@@ -54,7 +59,7 @@ fn read_with(pdfium: &Pdfium, bytes: &[u8]) -> Result<Content, ReadError> {
     if count > MOST_PAGES {
         return Err(ReadError::TooMany { what: "pages", limit: MOST_PAGES as u64 });
     }
-    let (mut pages, mut confidence, mut unread) = (Vec::new(), Vec::new(), 0);
+    let (mut pages, mut numbers, mut confidence, mut unread) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for number in 0..count {
         match pdf.pages().get(number) {
             Ok(page) => {
@@ -64,6 +69,7 @@ fn read_with(pdfium: &Pdfium, bytes: &[u8]) -> Result<Content, ReadError> {
                 let mut blocks = layout::blocks(read.segments);
                 read.turned.into_iter().for_each(|turned| blocks.extend(layout::blocks(turned)));
                 pages.push(blocks);
+                numbers.push(usize::try_from(number).unwrap_or_default());
             }
             Err(_) => unread += 1,
         }
@@ -74,8 +80,10 @@ fn read_with(pdfium: &Pdfium, bytes: &[u8]) -> Result<Content, ReadError> {
     if unread > 0 {
         notes::add(format!("{unread} of {count} pages of a PDF could not be read"));
     }
+    let outline = Outline::of(&pdf);
+    let titles = Titles { outline: &outline, pages: &numbers };
     let mut markdown = Markdown::default();
-    let starts: Vec<String> = flow::write(pages, &mut markdown)?.iter().map(usize::to_string).collect();
+    let starts: Vec<String> = flow::write(pages, &titles, &mut markdown)?.iter().map(usize::to_string).collect();
     let mut metadata = with_pages(metadata, PAGE_OFFSETS, &starts);
     let doubtful = confidence.iter().filter(|share| **share < DOUBTFUL).count();
     if doubtful > 0 {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pdfium_render::prelude::{PdfPage, PdfPageTextChar, PdfRect};
 
 use super::drawn::{drawn, mark_items};
+use super::links::link;
 use super::marks::marks;
 use super::shape::{Bounds, Page, Segment, Word};
 use super::to_left::{is_to_left, read_word};
@@ -253,6 +254,7 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
             false => turned.entry(direction).or_default().push(segment),
         }
     }
+    link(page, main, &mut read.segments);
     read.segments.extend(marks(page, main, letters));
     read.turned = turned.into_values().collect();
     let drawn = drawn(page, main);
