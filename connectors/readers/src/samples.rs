@@ -10,9 +10,6 @@ pub fn pdf(text: &str) -> Vec<u8> {
 /// A PDF of pages with these contents; `/F1` is a font, `/X` a form that draws itself.
 pub fn pdf_of_pages(contents: &[&str]) -> Vec<u8> {
     let kids: Vec<String> = (0..contents.len()).map(|page| format!("{} 0 R", 5 + 2 * page)).collect();
-    let stream = |dictionary: &str, content: &str| {
-        format!("<< {dictionary} /Length {} >>\nstream\n{content}\nendstream", content.len())
-    };
     let mut objects = vec![
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
         format!("<< /Type /Pages /Kids [{}] /Count {} >>", kids.join(" "), contents.len()),
@@ -27,6 +24,16 @@ pub fn pdf_of_pages(contents: &[&str]) -> Vec<u8> {
         ));
         objects.push(stream("", content));
     }
+    pdf_of_objects(&objects)
+}
+
+/// A stream with this dictionary and content, as an object of a PDF.
+pub fn stream(dictionary: &str, content: &str) -> String {
+    format!("<< {dictionary} /Length {} >>\nstream\n{content}\nendstream", content.len())
+}
+
+/// A PDF of these objects, whose numbers begin with 1; the first one is its catalog.
+pub fn pdf_of_objects(objects: &[String]) -> Vec<u8> {
     let mut out = "%PDF-1.4\n".to_owned();
     let mut offsets = Vec::new();
     for (number, object) in objects.iter().enumerate() {

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use super::*;
-use crate::samples::{pdf, pdf_of_pages};
+use crate::samples::{pdf, pdf_of_objects, pdf_of_pages, stream};
 
 /// Whether pdfium is there. Where `TURNFLOW_TESTS_MUST_RUN` is set, it must be.
 fn has_pdfium() -> bool {
@@ -151,6 +151,46 @@ fn pages_are_known_by_where_they_begin() {
     let content = read(&pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
     assert_eq!(content.text, "One.\n\nThree.\n\nFour.");
     assert_eq!(content.metadata.get(PAGE_OFFSETS), Some(&FieldValue::from("0 4 4 12")));
+}
+
+#[test]
+fn titles_of_the_outline_are_headings_and_links_lead_to_their_addresses() {
+    if !has_pdfium() {
+        return;
+    }
+    let line = |y: u32, text: &str| format!("BT /F1 12 Tf 72 {y} Td ({text}) Tj ET ");
+    let lines = [
+        line(700, "Tides"),
+        line(660, "The water rises twice a day."),
+        line(620, "Ebb"),
+        line(580, "See the time table now, or ferry.example/times instead."),
+    ];
+    let link = |rect: &str, address: &str| {
+        format!("<< /Type /Annot /Subtype /Link /Rect [{rect}] /A << /S /URI /URI ({address}) >> >>")
+    };
+    let objects = [
+        "<< /Type /Catalog /Pages 2 0 R /Outlines 6 0 R >>".to_owned(),
+        "<< /Type /Pages /Kids [4 0 R] /Count 1 >>".to_owned(),
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>".to_owned(),
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R \
+         /Resources << /Font << /F1 3 0 R >> >> /Annots [9 0 R 10 0 R 11 0 R] >>"
+            .to_owned(),
+        stream("", &lines.concat()),
+        "<< /Type /Outlines /First 7 0 R /Last 7 0 R /Count 1 >>".to_owned(),
+        // The titles lead in a circle.
+        "<< /Title (1 Tides) /Parent 6 0 R /Dest [4 0 R /Fit] /First 8 0 R /Last 8 0 R /Next 7 0 R /Count 1 >>"
+            .to_owned(),
+        "<< /Title (EBB) /Parent 7 0 R /Dest [4 0 R /Fit] /First 7 0 R /Last 7 0 R /Count 1 >>".to_owned(),
+        link("116 576 169 592", "https://ferry.example/times"),
+        link("213 576 316 592", "https://ferry.example/times"),
+        link("72 656 100 672", "javascript:alert\\(1\\)"),
+    ];
+    let text = read(&pdf_of_objects(&objects)).unwrap().text;
+    assert_eq!(
+        text,
+        "# Tides\n\nThe water rises twice a day.\n\n## Ebb\n\n\
+         See the [time table](https://ferry.example/times) now, or ferry.example/times instead."
+    );
 }
 
 #[test]
