@@ -17,13 +17,11 @@ const COUNTED: &str = r#"Pipeline(
     nodes: {
         "log": JsonLines(path: "turns.jsonl", follow: true),
         "far": Redis(url: "redis://127.0.0.1:1", stream: "turns"),
-        "query": UserTurns(input: "log", last: 2),
+        "query": Rewrite(input: "log", model: "llm"),
         "found": Bm25(input: "query", corpus: "docs", top: 5),
         "near": Dense(input: "query", corpus: "docs", model: "gone"),
         "hits": Fallback(inputs: ["near", "found"]),
-        "written": Generate(input: "hits", model: "llm"),
-        "quoted": ExtractiveAnswer(input: "hits"),
-        "answer": Fallback(inputs: ["written", "quoted"]),
+        "answer": ExtractiveAnswer(input: "hits"),
         "out": JsonLinesSink(input: "answer", path: "out.jsonl"),
         "also": UserTurns(input: "far"),
         "kept": JsonLinesSink(input: "also", path: "kept.jsonl"),
@@ -105,6 +103,7 @@ async fn the_dashboard_and_the_alerts_name_metrics_that_exist() {
     let directory = tempfile::tempdir().unwrap();
     let record = json!({"conversation_id": "c", "turn": 1, "speaker": "user", "text": "When does the ferry leave?"});
     std::fs::write(directory.path().join("turns.jsonl"), format!("no record\n{record}\n")).unwrap();
+    std::fs::create_dir(directory.path().join("copy")).unwrap();
     let backup = format!("file://{}/copy", directory.path().display());
     let server = Server::start(directory.path(), COUNTED, &["--sources", "--backup", &backup], &[]);
     server.ok("PUT", "/v1/documents/empty.md?wait=true", Some(json!({"text": " "}))).await;
