@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::component::{CorpusRef, Snapshot, Warnings};
+use crate::inference::tokens::ByModel;
 use crate::metrics::{Counter, Gauge, Histogram, Metrics};
 use crate::record::{AnswerRecord, Turn, Value};
 
@@ -172,12 +173,20 @@ struct TurnActivity {
     failures: Counter,
 }
 
+/// The tokens of a language model.
+#[derive(Clone, Debug)]
+pub(crate) struct Spending {
+    prompt: Counter,
+    completion: Counter,
+}
+
 /// The activity of all operators and sources.
 #[derive(Debug, Default)]
 pub struct Activity {
     metrics: Metrics,
     nodes: Mutex<HashMap<Arc<str>, Arc<NodeActivity>>>,
     sources: Mutex<HashMap<Arc<str>, Arc<TurnActivity>>>,
+    models: Mutex<HashMap<Arc<str>, Spending>>,
     turns: Clocked,
 }
 
@@ -222,6 +231,25 @@ impl Activity {
                 warnings.add(format!("the source of `{name}` cannot be reached: what has changed there is missing"));
             }
         }
+    }
+
+    /// Counts the tokens of a call of language models. Those of texts in the inference cache cost nothing.
+    pub fn spent(&self, tokens: &ByModel) {
+        for (model, tokens) in tokens {
+            let counters = self.spending(model);
+            counters.prompt.inc_by(tokens.prompt - tokens.cached_prompt);
+            counters.completion.inc_by(tokens.completion - tokens.cached_completion);
+        }
+    }
+
+    /// The counters of a language model, which are in the metrics from now on.
+    pub(crate) fn spending(&self, model: &Arc<str>) -> Spending {
+        let mut models = self.models.lock();
+        let new = || Spending {
+            prompt: self.metrics.counter(model, "prompt_tokens", "Tokens of prompts that the model has read"),
+            completion: self.metrics.counter(model, "completion_tokens", "Tokens that the model has written"),
+        };
+        models.entry(model.clone()).or_insert_with(new).clone()
     }
 
     /// Counts a record of a source that came a second time.

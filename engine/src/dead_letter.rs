@@ -11,7 +11,7 @@ mod outbox;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -104,6 +104,8 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 pub struct DeadLetters {
     file: Arc<Mutex<Option<Letters>>>,
     count: Arc<AtomicU64>,
+    /// Their numbers by source.
+    counts: Arc<Mutex<BTreeMap<String, u64>>>,
     /// Where letters go instead, in a process that has no file.
     forward: Arc<OnceLock<Box<dyn Forward>>>,
     refused: Arc<Mutex<Refused>>,
@@ -144,7 +146,13 @@ impl DeadLetters {
 
     /// Only counts letters; for runs without a dead-letter file.
     pub fn counted() -> Self {
-        Self { file: Arc::default(), count: Arc::default(), forward: Arc::default(), refused: Arc::default() }
+        Self {
+            file: Arc::default(),
+            count: Arc::default(),
+            counts: Arc::default(),
+            forward: Arc::default(),
+            refused: Arc::default(),
+        }
     }
 
     /// Sends letters to another process from now on, as long as there is no file. Called at most once.
@@ -213,6 +221,11 @@ impl DeadLetters {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// The numbers of letters by the corpus or node that they are of.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.counts.lock().clone()
+    }
+
     /// Counts a record that a source of turns could not read.
     pub(crate) fn refuse(&self, position: &str, reason: &str) {
         let mut refused = self.refused.lock();
@@ -259,6 +272,7 @@ impl DeadLetters {
     fn letter(&self, letter: DeadLetter) {
         let DeadLetter { source, position, reason, .. } = &letter;
         self.count.fetch_add(1, Ordering::Relaxed);
+        *self.counts.lock().entry(source.clone()).or_default() += 1;
         tracing::warn!(source, position, reason, "dead letter");
         let mut file = self.file.lock();
         let Some(file) = &mut *file else {

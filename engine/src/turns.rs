@@ -128,6 +128,7 @@ pub use standing::StandingCount;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -168,6 +169,8 @@ pub struct SourceHandle {
     pub kind_name: &'static str,
     /// Whether a program supplies its turns.
     pub is_queue: bool,
+    /// The file that it reads.
+    pub file: Option<PathBuf>,
     /// Unique among the sources of a process.
     pub number: u64,
     /// Whether all processes of a cluster read it together. Otherwise the first process reads it.

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 
 use super::{InferenceCache, Key};
 use crate::component::Model;
+use crate::inference::tokens::{self, Tokens};
 use crate::inference::{
     Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors,
     Vector,
@@ -20,6 +21,7 @@ impl Model {
         let with = |capability| Remembering {
             cache: cache.clone(),
             fingerprint: self.fingerprint.as_str().into(),
+            model: self.name.as_str().into(),
             capability,
         };
         let by = |what: &str| with(what.to_owned());
@@ -43,6 +45,7 @@ const VERSION: &[u8] = b"1";
 struct Remembering {
     cache: Arc<InferenceCache>,
     fingerprint: Arc<str>,
+    model: Arc<str>,
     capability: String,
 }
 
@@ -270,7 +273,9 @@ impl Generator for Remembered<dyn Generator> {
             };
             let mut generations = by.cache.each(&[key], decode, encode, compute).await?;
             let generation = generations.pop().ok_or_else(|| InferenceError::Failed("no output".to_owned()))?;
-            if is_known.load(Ordering::Relaxed) {
+            let is_known = is_known.load(Ordering::Relaxed);
+            tokens::add(&by.model, Tokens::of(&generation, is_known));
+            if is_known {
                 stream.send(&generation.text);
             }
             Ok(generation)

@@ -23,9 +23,13 @@
 //! the sampling settings; the value is the output. The cache is a redb file in the state directory. Its own thread
 //! writes it a few times a second, and a crash loses only what was not yet written. Replaying a log over the same
 //! documents calls no model. Outputs for corpora are not cached there, because indexes store them by content.
+//!
+//! **Tokens.** A call of a node counts the tokens of the texts that models give in it (`tokens.rs`): for the usage of a
+//! turn, for spans, and for the metrics of each model. Those of the inference cache are told apart.
 
 pub mod patience;
 mod service;
+pub mod tokens;
 
 pub use service::{Backend, Limits, Service};
 

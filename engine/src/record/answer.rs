@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{Hit, Status};
 use crate::document::Text;
+use crate::inference::tokens::Tokens;
 use crate::metadata::Metadata;
 
 /// The provenance of an answer: everything needed to reproduce it.
@@ -96,6 +97,9 @@ pub struct AnswerRecord {
     pub stamp: Provenance,
     /// Milliseconds from reading the turn to delivering the answer.
     pub latency_ms: f64,
+    /// The tokens that language models have read and written for it. No sink gets them, since a replay needs none.
+    #[serde(skip)]
+    pub tokens: Tokens,
     /// Fields of the turn that turnflow does not know.
     #[serde(flatten)]
     pub extra: Map<String, Json>,

@@ -15,6 +15,7 @@ use serde_json::{Map, Value as Json};
 pub use self::answer::{AnswerRecord, HitRecord, Provenance};
 use crate::document::{Chunk, Readers};
 use crate::filter::Filter;
+use crate::inference::tokens::TurnTokens;
 use crate::language::Prompt;
 use crate::odd_json;
 use crate::wording::JsonError;
@@ -205,6 +206,9 @@ pub struct Turn {
     /// The epoch at which its answer was computed, if that was in the answer cache.
     #[serde(skip)]
     pub computed_at: Option<u64>,
+    /// The tokens that language models have read and written for it.
+    #[serde(skip)]
+    pub tokens: TurnTokens,
 }
 
 impl Turn {

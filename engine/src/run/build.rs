@@ -191,7 +191,12 @@ impl RuntimeContext {
                 lacks.set(i64::from(made.is_err()));
             }
             match made {
-                Ok(model) => drop(loaded.models.insert(name.clone(), model)),
+                Ok(model) => {
+                    if model.generator.is_some() {
+                        self.shared.activity.spending(&name.as_str().into());
+                    }
+                    loaded.models.insert(name.clone(), model);
+                }
                 Err(reason) => drop(loaded.lacking.insert(name.as_str().into(), reason)),
             }
         }

@@ -45,6 +45,7 @@ use crate::component::Models;
 use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TakesRequests, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::dead_letter::Refused;
+use crate::inference::tokens::ByModel;
 use crate::metrics::Metrics;
 use crate::plan::{Plan, PlanFingerprint};
 use crate::publish::{CorpusProgress, Epochs};
@@ -267,9 +268,19 @@ impl Engine {
         &self.inner.context.metrics
     }
 
+    /// Counts the tokens of calls of its language models that are no turns.
+    pub fn spent(&self, tokens: &ByModel) {
+        self.inner.context.shared.activity.spent(tokens);
+    }
+
     /// Number of dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
         self.inner.context.dead.count()
+    }
+
+    /// The same by the corpus or node that they are of.
+    pub fn dead_letters_of(&self) -> BTreeMap<String, u64> {
+        self.inner.context.dead.counts()
     }
 
     /// Records that sources of turns could not read in this process.

@@ -144,6 +144,10 @@ pub struct SourceStatus {
     pub kind: &'static str,
     /// Records that are read but not started.
     pub queued: usize,
+    /// How long the first of them has waited, in seconds; 0 if none waits.
+    pub behind_s: f64,
+    /// Bytes of its file after the last record up to which all are answered; of a log that is a file.
+    pub unanswered_bytes: Option<u64>,
     /// Why its server cannot be reached.
     pub away_because: Option<String>,
 }
@@ -232,6 +236,8 @@ impl Engine {
             id: source.id.clone(),
             kind: source.kind_name,
             queued: source.backlog.records(),
+            behind_s: source.backlog.oldest_us().map_or(0.0, |at| shared.now_us().saturating_sub(at) as f64 / 1e6),
+            unanswered_bytes: source.unanswered_bytes(),
             away_because: self.metrics().away(&source.id).map(|absence| absence.reason),
         };
         let sources = shared.sources.lock().iter().map(source).collect();

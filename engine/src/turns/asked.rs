@@ -58,6 +58,7 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
         source: source.clone(),
         standing: None,
         computed_at: None,
+        tokens: Default::default(),
     };
     shared.outstanding.fetch_add(1, Ordering::AcqRel);
     let flow = Flow::begin(turn, snapshot, Some(caller), shared);

@@ -32,6 +32,7 @@ use crate::ask::Caller;
 use crate::component::{Call, Operator, Warnings, WatchSlot};
 use crate::compute::{MOST_ON_A_WORKER, apart};
 use crate::document::Readers;
+use crate::inference::tokens;
 use crate::plan::Retries;
 use crate::record::{Failure, Hits, Item, Turn, Value};
 use crate::wake::WakeSlot;
@@ -176,10 +177,14 @@ pub(super) fn build<'s>(
                 let weight = catch_unwind(AssertUnwindSafe(|| operator.weight(&call)));
                 let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
                 let here = catch_unwind(AssertUnwindSafe(|| operator.continues_here(&call))).unwrap_or(false);
-                let (begun, counted) = (Instant::now(), activity.clone());
+                let (begun, counted, by_model) = (Instant::now(), activity.clone(), shared.clone());
                 counted.begins();
                 let mut future: BoxFuture<'static, _> = Box::pin(async move {
-                    let value = match unless_cancelled(cancelled, retry::call(operator, call, retries)).await {
+                    let called = unless_cancelled(cancelled, retry::call(operator, call, retries));
+                    let (called, tokens) = tokens::counted(called).await;
+                    asker.tokens.add(&node, &tokens);
+                    by_model.activity.spent(&tokens);
+                    let value = match called {
                         Ok(value) => {
                             readable(value, &asker).unwrap_or_else(|reason| Value::Failed(failure(&node, reason)))
                         }

@@ -1,5 +1,6 @@
 //! The operator that reads a source's channel while the source's backlog has room.
 
+use std::fs::Metadata;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -61,15 +62,15 @@ pub(super) fn build<'s>(
                         }
                         let bytes = bytes_of(&record);
                         let asks = record.speaker == Speaker::User;
-                        source.backlog.add(bytes, asks && place.is_some());
+                        let entered_us = shared.us_of(at);
+                        source.backlog.add(bytes, asks && place.is_some(), entered_us);
                         if asks {
                             shared.outstanding.fetch_add(1, Ordering::AcqRel);
                         }
                         // Take the sinks' positions before any answer of the batch can reach them.
                         let batch = *batch.get_or_insert_with(|| tracker.begin(shared.durable.marks()));
                         tracker.read(batch, place.as_ref());
-                        let read =
-                            Read { record, history, position, entered_us: shared.us_of(at), place, batch, bytes };
+                        let read = Read { record, history, position, entered_us, place, batch, bytes };
                         output.session(&*held).give(read);
                     }
                     Err(TryRecvError::Empty) => break,
@@ -99,4 +100,14 @@ pub(super) fn build<'s>(
         }
     });
     stream
+}
+
+impl SourceHandle {
+    /// Bytes of the source's file after the last record up to which all are answered; `None` if it reads no file, or one
+    /// that cannot be looked at.
+    pub fn unanswered_bytes(&self) -> Option<u64> {
+        let length = std::fs::metadata(self.file.as_ref()?).ok().filter(Metadata::is_file)?.len();
+        let answered = self.tracker.low().and_then(|(offsets, _)| Some(offsets.get("")?.end));
+        Some(length.saturating_sub(answered.unwrap_or_default()))
+    }
 }

@@ -1,6 +1,6 @@
 //! The state that all requests share, and the routes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use axum::extract::{Request, State};
@@ -38,6 +38,8 @@ pub struct Served {
     engine: Arc<Engine>,
     outline: RwLock<Arc<Outline>>,
     reload: RwLock<Option<LastReload>>,
+    /// How many reloads have succeeded, and how many have failed.
+    reloads: [AtomicU64; 2],
     responses: OnceLock<Arc<ResponseStore>>,
     hides_problems: AtomicBool,
     link_key: OnceLock<LinkKey>,
@@ -52,6 +54,7 @@ impl Served {
             engine,
             outline: RwLock::new(Arc::new(outline)),
             reload: RwLock::default(),
+            reloads: Default::default(),
             responses: OnceLock::new(),
             hides_problems: AtomicBool::new(false),
             link_key: OnceLock::new(),
@@ -111,7 +114,13 @@ impl Served {
 
     /// Records the outcome of a reload.
     pub fn reloaded(&self, reload: LastReload) {
+        self.reloads[usize::from(!reload.ok)].fetch_add(1, Ordering::Relaxed);
         *self.reload.write() = Some(reload);
+    }
+
+    /// How many reloads have succeeded, and how many have failed.
+    pub(crate) fn reloads(&self) -> [u64; 2] {
+        self.reloads.each_ref().map(|number| number.load(Ordering::Relaxed))
     }
 
     /// The outcome of the last reload; `None` if there was none.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
+use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Finish;
 use turnflow_engine::record::{AnswerRecord, Status, Value};
 
@@ -63,6 +64,8 @@ pub struct Finished {
     pub sources: Sources,
     /// The fingerprint of the pipeline that answered.
     pub fingerprint: Option<String>,
+    /// The tokens that language models report.
+    pub tokens: Tokens,
 }
 
 /// The writer of an answer.
@@ -196,6 +199,7 @@ impl Asking {
             answer: record.answer.to_string(),
             sources: Sources::of(&record, &self.links, &self.titles),
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
+            tokens: record.tokens,
         })
     }
 }

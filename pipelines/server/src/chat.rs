@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Finish;
 use utoipa::ToSchema;
 
@@ -26,7 +27,7 @@ use crate::limits::Deadline;
 use crate::links::Links;
 use crate::sse;
 use crate::task::TaskRun;
-use crate::usage::{Counter, Usage};
+use crate::usage::{Counter, Spent, Usage};
 
 /// A chat request. Further fields are accepted and have no effect.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -220,8 +221,8 @@ struct Reply {
 }
 
 impl Reply {
-    fn usage(&self, text: &str) -> Usage {
-        Usage::new(self.prompt_tokens, self.counter.count(text))
+    fn usage(&self, text: &str, reported: Tokens) -> Usage {
+        Spent::of(reported, self.prompt_tokens, || self.counter.count(text)).into()
     }
 
     /// The list of sources for the end of the text, if requested.
@@ -253,7 +254,7 @@ impl Reply {
                 "logprobs": null,
                 "finish_reason": finished.finish,
             }],
-            "usage": self.usage(&text),
+            "usage": self.usage(&text, finished.tokens),
         })
     }
 
@@ -321,7 +322,7 @@ impl sse::Events for ChatStream {
                 }
                 out.push_back(self.delta(&json!({}), Some(finished.finish)));
                 if self.include_usage {
-                    let usage = self.reply.usage(&self.text);
+                    let usage = self.reply.usage(&self.text, finished.tokens);
                     out.push_back(self.reply.chunk(&json!([]), Some(&usage), true));
                 }
             }

@@ -1,7 +1,8 @@
-//! `/metrics`: every pipeline's metrics and the server's own, as OpenMetrics text; and the log of requests.
+//! `/metrics`: every pipeline's metrics and the server's own, as text of Prometheus or OpenMetrics; and the log of requests.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+mod format;
+mod of_pipelines;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
@@ -22,15 +23,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use self::format::{Families, Format, escaped};
+use self::of_pipelines::PipelineMetrics;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::body::Held;
 use crate::connections::Client;
 use crate::error::ApiError;
 use crate::limits::CallerName;
-
-/// The type of OpenMetrics text.
-const MIME: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answered {
@@ -73,6 +73,7 @@ pub struct ServerMetrics {
     cache_hits: Family<Pipeline, Counter>,
     cache_misses: Family<Pipeline, Counter>,
     feedback: Family<Judged, Counter>,
+    of_pipelines: PipelineMetrics,
     running: Gauge,
     waiting: Gauge,
     /// Held while totals of engines are added to counters.
@@ -102,11 +103,13 @@ impl Default for ServerMetrics {
             cache_hits: Family::default(),
             cache_misses: Family::default(),
             feedback: Family::default(),
+            of_pipelines: PipelineMetrics::default(),
             running: Gauge::default(),
             waiting: Gauge::default(),
             adding: Mutex::default(),
         };
         let registry = &mut metrics.registry;
+        metrics.of_pipelines.register(registry);
         registry.register("turnflow_http_requests", "Completed requests", metrics.requests.clone());
         registry.register("turnflow_http_request_seconds", "Time until the response is sent", metrics.seconds.clone());
         registry.register(
@@ -166,7 +169,9 @@ impl ServerMetrics {
 
     fn to_text(&self, app: &App) -> String {
         let _one = self.adding.lock();
+        self.of_pipelines.clear();
         for served in app.pipelines() {
+            self.of_pipelines.take(served);
             let (label, engine) = (Pipeline { pipeline: served.name().to_string() }, served.engine());
             let number = |of: usize| i64::try_from(of).unwrap_or(i64::MAX);
             let missing: u64 = engine.missing().iter().map(|(_, missing, _)| missing).sum();
@@ -199,71 +204,31 @@ impl ServerMetrics {
     }
 }
 
-/// The metrics of the server and of all pipelines.
+/// The metrics of the server and of all pipelines, in the format that `Accept` asks for: OpenMetrics, or else the text of
+/// Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "server", responses(
-    (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")
+    (status = 200, description = "The metrics", content(
+        (String = "text/plain"), (String = "application/openmetrics-text")
+    ))
 ))]
-pub async fn text(State(app): State<App>, Extension(principal): Extension<Arc<Principal>>) -> Response {
-    let engines = app.pipelines_of(&principal);
-    let engines = engines.map(|served| (Some(&**served.name()), served.engine().metrics().to_text()));
+pub async fn text(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    headers: HeaderMap,
+) -> Response {
+    let mut families = Families::default();
+    for served in app.pipelines_of(&principal) {
+        families.add(Some(served.name()), &served.engine().metrics().to_text());
+    }
     let mut own = app.metrics().to_text(&app);
     for served in app.pipelines().iter().filter(|served| !principal.may_use(served.name())) {
         let of_another = format!("pipeline=\"{}\"", escaped(served.name()));
         own = own.lines().filter(|line| !line.contains(&of_another)).flat_map(|line| [line, "\n"]).collect();
     }
-    let texts = engines.chain([(None, own)]).collect::<Vec<_>>();
-    ([(header::CONTENT_TYPE, HeaderValue::from_static(MIME))], merged(&texts)).into_response()
-}
-
-/// Merges OpenMetrics texts. Each sample gets the label `pipeline`; a family is described once.
-fn merged(texts: &[(Option<&str>, String)]) -> String {
-    #[derive(Default)]
-    struct Family {
-        described: Vec<String>,
-        samples: Vec<String>,
-    }
-    let mut families: BTreeMap<String, Family> = BTreeMap::new();
-    for (pipeline, text) in texts {
-        let mut current = String::new();
-        for line in text.lines().filter(|line| *line != "# EOF") {
-            if let Some(described) = line.strip_prefix("# ") {
-                current = described.split(' ').nth(1).unwrap_or_default().to_owned();
-                let family = families.entry(current.clone()).or_default();
-                if !family.described.iter().any(|known| known == line) {
-                    family.described.push(line.to_owned());
-                }
-                continue;
-            }
-            let sample = match pipeline {
-                Some(pipeline) => labelled(line, pipeline),
-                None => line.to_owned(),
-            };
-            families.entry(current.clone()).or_default().samples.push(sample);
-        }
-    }
-    let mut out = String::new();
-    for line in families.values().flat_map(|family| family.described.iter().chain(&family.samples)) {
-        let _ = writeln!(out, "{line}");
-    }
-    out.push_str("# EOF\n");
-    out
-}
-
-/// The value of a label.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// A sample with the label `pipeline`.
-fn labelled(line: &str, pipeline: &str) -> String {
-    let pipeline = escaped(pipeline);
-    let end = line.find(['{', ' ']).unwrap_or(line.len());
-    let (name, rest) = line.split_at(end);
-    match rest.strip_prefix('{') {
-        Some(labels) if labels.starts_with('}') => format!("{name}{{pipeline=\"{pipeline}\"{labels}"),
-        Some(labels) => format!("{name}{{pipeline=\"{pipeline}\",{labels}"),
-        None => format!("{name}{{pipeline=\"{pipeline}\"}}{rest}"),
-    }
+    families.add(None, &own);
+    let format = Format::wanted(&headers);
+    let types = [(header::CONTENT_TYPE, format.mime()), (header::VARY, HeaderValue::from_static("accept"))];
+    (types, families.written(format)).into_response()
 }
 
 /// A request, until its response is sent or dropped; then it is counted and logged.
@@ -313,23 +278,4 @@ pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Re
     record.caller = response.extensions_mut().remove();
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response.map(|body| Held::around(body, record))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn families_of_pipelines_are_joined() {
-        let text = |value| format!("# HELP a A.\n# TYPE a counter\na_total{{component=\"x\"}} {value}\n# EOF\n");
-        let own = "# HELP b B.\n# TYPE b gauge\nb 7\n# EOF\n".to_owned();
-        let merged = merged(&[(Some("p"), text(1)), (Some("q\""), text(2)), (None, own)]);
-        assert_eq!(
-            merged,
-            "# HELP a A.\n# TYPE a counter\na_total{pipeline=\"p\",component=\"x\"} 1\n\
-             a_total{pipeline=\"q\\\"\",component=\"x\"} 2\n# HELP b B.\n# TYPE b gauge\nb 7\n# EOF\n"
-        );
-        assert_eq!(labelled("a 1", "p"), "a{pipeline=\"p\"} 1");
-        assert_eq!(labelled("a{} 1", "p"), "a{pipeline=\"p\"} 1");
-    }
 }

@@ -176,7 +176,7 @@ pub async fn create(
     if !is_stream {
         let finished = writer.finished().await?;
         let (text, annotations) = reply.text_of(&finished);
-        let response = reply.ended(status_of(&finished), &text, &annotations);
+        let response = reply.ended(status_of(&finished), &text, &annotations, finished.tokens);
         return Ok(Json(reply.kept(response, &text).await).into_response());
     }
     let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::mpsc;
 use turnflow_engine::inference::InferenceError;
+use turnflow_engine::inference::tokens::{ByModel, Tokens, counted};
 use turnflow_engine::language::{Finish, Generation, TextStream};
 use turnflow_engine::record::Speaker;
+use turnflow_engine::run::Engine;
 
 use crate::app::Served;
 use crate::asking::{Finished, Piece, rest_of};
@@ -28,11 +31,15 @@ pub struct TaskRun {
     state: State,
     sent: String,
     deadline: Deadline,
+    engine: Arc<Engine>,
 }
+
+/// A text, and what it cost.
+type Written = (Result<Generation, InferenceError>, ByModel);
 
 enum State {
     /// A model writes.
-    Runs { text: BoxFuture<'static, Result<Generation, InferenceError>>, pieces: mpsc::UnboundedReceiver<Arc<str>> },
+    Runs { text: BoxFuture<'static, Written>, pieces: mpsc::UnboundedReceiver<Arc<str>> },
     /// The text is known.
     Known(String),
 }
@@ -51,11 +58,12 @@ impl TaskRun {
                     // A caller may ask for less than the pipeline allows, but not for more.
                     sampling.max_tokens = most.clamp(1, MOST_TOKENS).min(sampling.max_tokens);
                 }
-                State::Runs { text: generator.generate_streamed(conversation.prompt(), sampling, stream), pieces }
+                let text = generator.generate_streamed(conversation.prompt(), sampling, stream);
+                State::Runs { text: counted(text).boxed(), pieces }
             }
             None => State::Known(plain(conversation)),
         };
-        Self { state, sent: String::new(), deadline }
+        Self { state, sent: String::new(), deadline, engine: served.engine().clone() }
     }
 
     /// Waits for the next piece.
@@ -64,8 +72,8 @@ impl TaskRun {
     ///
     /// The model failed, or it took too long.
     pub async fn next(&mut self) -> Result<Piece, ApiError> {
-        let (answer, finish) = match &mut self.state {
-            State::Known(text) => (std::mem::take(text), Finish::Stop),
+        let (answer, finish, tokens) = match &mut self.state {
+            State::Known(text) => (std::mem::take(text), Finish::Stop, Tokens::default()),
             State::Runs { text, pieces } => {
                 let step = async {
                     tokio::select! {
@@ -80,15 +88,25 @@ impl TaskRun {
                         return Ok(Piece::Text(piece));
                     }
                     Err(done) => {
-                        let Generation { text, finish, .. } =
-                            done.map_err(|error| ApiError::failed("the model", &error))?;
-                        (text, finish)
+                        let (done, spent) = done;
+                        self.engine.spent(&spent);
+                        let generation = done.map_err(|error| ApiError::failed("the model", &error))?;
+                        let mut tokens = Tokens::default();
+                        spent.values().for_each(|of| tokens += *of);
+                        (generation.text, generation.finish, tokens)
                     }
                 }
             }
         };
         let rest = rest_of(&answer, &self.sent).to_owned();
-        Ok(Piece::End(Box::new(Finished { answer, rest, finish, sources: Sources::default(), fingerprint: None })))
+        Ok(Piece::End(Box::new(Finished {
+            answer,
+            rest,
+            finish,
+            sources: Sources::default(),
+            fingerprint: None,
+            tokens,
+        })))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Generator;
 
 use crate::app::Served;
@@ -56,20 +57,70 @@ pub fn generator(served: &Served) -> Option<Arc<dyn Generator>> {
     named.or_else(|| models.values().find_map(|model| model.generator.clone()))
 }
 
+/// The tokens of a request: those that the language models have reported, if they do, and else counted ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Tokens of prompts.
+    pub prompt: u64,
+    /// Generated tokens.
+    pub completion: u64,
+    /// Those of prompts whose texts were in the inference cache.
+    pub cached: u64,
+}
+
+impl Spent {
+    /// The reported tokens. Without them, the messages and the answer have these numbers.
+    pub fn of(reported: Tokens, messages: u64, answer: impl FnOnce() -> u64) -> Self {
+        Self {
+            prompt: if reported.prompt > 0 { reported.prompt } else { messages },
+            completion: if reported.completion > 0 { reported.completion } else { answer() },
+            cached: reported.cached_prompt,
+        }
+    }
+}
+
+/// Those of the tokens of prompts that were in a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Details {
+    /// Their number.
+    pub cached_tokens: u64,
+}
+
 /// The usage of a chat request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Tokens of the messages.
+    /// Tokens of the prompts, or of the messages.
     pub prompt_tokens: u64,
-    /// Tokens of the answer.
+    /// Tokens of the models' texts, or of the answer.
     pub completion_tokens: u64,
     /// The sum of both.
     pub total_tokens: u64,
+    /// Those of the prompts that were in a cache.
+    pub prompt_tokens_details: Details,
 }
 
-impl Usage {
-    /// The usage of a request and an answer with these token counts.
-    pub fn new(prompt_tokens: u64, completion_tokens: u64) -> Self {
-        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
+impl From<Spent> for Usage {
+    fn from(Spent { prompt, completion, cached }: Spent) -> Self {
+        Self {
+            prompt_tokens: prompt,
+            completion_tokens: completion,
+            total_tokens: prompt + completion,
+            prompt_tokens_details: Details { cached_tokens: cached },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reported_tokens_count_before_counted_ones() {
+        let reported = Tokens { prompt: 70, completion: 8, cached_prompt: 30, cached_completion: 0 };
+        let usage = Usage::from(Spent::of(reported, 5, || unreachable!("the model has said it")));
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.total_tokens), (70, 8, 78));
+        assert_eq!(usage.prompt_tokens_details.cached_tokens, 30);
+        let counted = Usage::from(Spent::of(Tokens::default(), 5, || 3));
+        assert_eq!((counted.prompt_tokens, counted.completion_tokens, counted.total_tokens), (5, 3, 8));
     }
 }

@@ -141,6 +141,7 @@ impl<'a> Row<'a> {
                 warnings: self.stamp.warnings.into_iter().map(Into::into).collect(),
             },
             latency_ms: self.latency_ms.unwrap_or(f64::NAN),
+            tokens: Default::default(),
             extra: fields(self.extra)?,
         })
     }

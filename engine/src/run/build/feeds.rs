@@ -157,6 +157,10 @@ impl RuntimeContext {
             id: node.id.clone(),
             kind_name: node.kind_name,
             is_queue: matches!(&node.kind, NodeKind::Source(source) if source.is_queue()),
+            file: match &node.kind {
+                NodeKind::Source(source) => source.file().map(std::path::Path::to_owned),
+                NodeKind::Operator(_) | NodeKind::Sink(_) => None,
+            },
             number: self.number(),
             divided,
             receiver: Mutex::new(Some(receiver)),

@@ -110,7 +110,7 @@ impl Conversations {
     fn left(&self, read: &Read) {
         let limits = self.shared.limits.read();
         let restarts = read.record.speaker == Speaker::User && read.place.is_some();
-        if self.source.backlog.remove(read.bytes, restarts, &limits) {
+        if self.source.backlog.remove(read.bytes, restarts, read.entered_us, &limits) {
             self.source.wake.wake();
         }
     }
@@ -319,6 +319,7 @@ impl Conversations {
             source: self.source.id.clone(),
             standing: None,
             computed_at: None,
+            tokens: Default::default(),
             key,
         }
     }

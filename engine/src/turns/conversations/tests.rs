@@ -50,6 +50,7 @@ fn source() -> Arc<SourceHandle> {
         id: "turns".into(),
         kind_name: "Test",
         is_queue: false,
+        file: None,
         number: 0,
         divided: false,
         receiver: Mutex::default(),

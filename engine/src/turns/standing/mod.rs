@@ -322,6 +322,7 @@ impl Standing {
                 sequence,
                 standing: Some(Arc::new(stored.records)),
                 computed_at: None,
+                tokens: Default::default(),
                 conversation_id: old.conversation_id.clone(),
                 turn: old.turn,
                 text: old.text.clone(),

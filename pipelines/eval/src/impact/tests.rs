@@ -31,6 +31,7 @@ fn record(status: Status, answer: &str, hits: &[(&str, &str)]) -> AnswerRecord {
             warnings: Arc::default(),
         },
         latency_ms: 1.0,
+        tokens: Default::default(),
         extra: Default::default(),
     }
 }

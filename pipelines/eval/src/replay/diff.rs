@@ -227,6 +227,7 @@ mod tests {
             source: "turns".into(),
             standing: None,
             computed_at: None,
+            tokens: Default::default(),
             key: "".into(),
         });
         let hit = |id: &&str| Hit {

@@ -166,6 +166,7 @@ async fn ask(
         source: "turns".into(),
         standing: None,
         computed_at: None,
+        tokens: Default::default(),
         key: "".into(),
     };
     let inputs = vec![Value::Query(Query::new(question))];

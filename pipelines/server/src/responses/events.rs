@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Finish;
 
 use crate::asking::{Finished, Piece, Writer};
@@ -13,7 +14,7 @@ use crate::citations::{self, Citation};
 use crate::config::Citations;
 use crate::sse;
 use crate::stored::{self, ResponseStore, StoredResponse};
-use crate::usage::Counter;
+use crate::usage::{Counter, Spent};
 
 /// The status of a response whose text was cut at the model's limit.
 const INCOMPLETE: &str = "incomplete";
@@ -103,14 +104,14 @@ impl Reply {
     }
 
     /// The response with its whole text.
-    pub(super) fn ended(&self, status: &str, text: &str, annotations: &[Value]) -> Value {
-        let output_tokens = self.counter.count(text);
+    pub(super) fn ended(&self, status: &str, text: &str, annotations: &[Value], reported: Tokens) -> Value {
+        let Spent { prompt, completion, cached } = Spent::of(reported, self.input_tokens, || self.counter.count(text));
         let usage = json!({
-            "input_tokens": self.input_tokens,
-            "input_tokens_details": { "cached_tokens": 0 },
-            "output_tokens": output_tokens,
+            "input_tokens": prompt,
+            "input_tokens_details": { "cached_tokens": cached },
+            "output_tokens": completion,
             "output_tokens_details": { "reasoning_tokens": 0 },
-            "total_tokens": self.input_tokens + output_tokens,
+            "total_tokens": prompt + completion,
         });
         let message = self.message(status, &[Self::part(text, annotations)]);
         self.response(status, &[message], &usage, &Value::Null)
@@ -194,7 +195,7 @@ impl ResponseStream {
         let status = status_of(finished);
         let item = self.reply.message(status, &[part]);
         self.tell("response.output_item.done", json!({ "output_index": 0, "item": item }), out);
-        let response = self.reply.ended(status, &text, &annotations);
+        let response = self.reply.ended(status, &text, &annotations, finished.tokens);
         let response = self.reply.kept(response, &text).await;
         self.tell(&format!("response.{status}"), json!({ "response": response }), out);
     }

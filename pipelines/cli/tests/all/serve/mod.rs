@@ -20,6 +20,7 @@ mod responses;
 mod routes;
 mod schemathesis;
 mod tls;
+mod usage;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

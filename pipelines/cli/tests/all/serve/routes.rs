@@ -136,7 +136,7 @@ async fn what_is_wrong_is_refused_with_a_reason() {
         server.ok("GET", path, None).await;
     }
     let metrics = server.ok("GET", "/metrics", None).await;
-    assert!(metrics.as_str().unwrap().ends_with("# EOF\n"), "{metrics}");
+    assert!(metrics.as_str().unwrap().contains("# TYPE turnflow_http_requests_total counter\n"), "{metrics}");
 }
 
 #[tokio::test]
@@ -403,35 +403,7 @@ async fn pages_of_other_sites_are_refused_where_there_are_no_tokens() {
 /// What a collector of OpenTelemetry gets.
 #[tokio::test]
 async fn turns_become_spans_without_their_texts() {
-    use std::io::Read as _;
-    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", collector.local_addr().unwrap());
-    let got = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let into = got.clone();
-    std::thread::spawn(move || {
-        for stream in collector.incoming() {
-            let (mut stream, into) = (stream.unwrap(), into.clone());
-            std::thread::spawn(move || {
-                let mut read = [0; 4096];
-                let mut request = Vec::new();
-                while let Ok(count @ 1..) = stream.read(&mut read) {
-                    request.extend_from_slice(&read[..count]);
-                    into.lock().unwrap().extend_from_slice(&read[..count]);
-                    let text = String::from_utf8_lossy(&request).to_lowercase();
-                    let head = text.find("\r\n\r\n");
-                    let length: Option<usize> =
-                        text.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
-                    if let (Some(_), Some(length)) = (head, length) {
-                        let head = request.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
-                        if request.len() >= head + length {
-                            request.clear();
-                            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-                        }
-                    }
-                }
-            });
-        }
-    });
+    let (endpoint, got) = super::usage::collector();
     let directory = tempfile::tempdir().unwrap();
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
     let server = Server::start(directory.path(), PIPELINE, &[], &variables);
