@@ -113,7 +113,7 @@ impl DocumentsCopy {
                 let hash = blake3::hash(document.id.as_bytes()).as_bytes()[0];
                 serde_json::to_writer(&mut part, &document).map_err(std::io::Error::from)?;
                 part.push(b'\n');
-                if part.len() >= SIZES.1 || part.len() >= SIZES.0 && hash % ENDS == 0 {
+                if part.len() >= SIZES.1 || part.len() >= SIZES.0 && hash.is_multiple_of(ENDS) {
                     end(&mut part)?;
                 }
             }
