@@ -5,9 +5,13 @@ use super::{Diagnostic, Kind, Source, Span, Tree};
 /// The fields of a pipeline that an example may begin with.
 const FIELDS: [&str; 3] = ["models", "corpora", "nodes"];
 
-/// The diagnostic for a text that is not RON but one of the formats that are known from elsewhere.
-pub(super) fn diagnose(source: usize, file: &Source) -> Option<Diagnostic> {
+/// The diagnostic for a text that is not RON but one of the formats that are known from elsewhere. `tree`: what it is as
+/// RON, if it can be read so.
+pub(super) fn diagnose(source: usize, file: &Source, tree: Option<&Tree>) -> Option<Diagnostic> {
     let text: &str = &file.text;
+    if tree.is_some_and(|tree| !is_json(tree, text)) {
+        return None;
+    }
     let first = significant(text)?;
     let format = format_of(&file.name, text, first)?;
     let start = first.as_ptr() as usize - text.as_ptr() as usize;
@@ -22,7 +26,7 @@ pub(super) fn diagnose(source: usize, file: &Source) -> Option<Diagnostic> {
 }
 
 /// Whether a text that could be read as RON is JSON.
-pub(super) fn is_json(tree: &Tree, text: &str) -> bool {
+fn is_json(tree: &Tree, text: &str) -> bool {
     matches!(&tree.kind, Kind::Map(_) | Kind::Seq(_)) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 

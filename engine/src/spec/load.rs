@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::foreign::{self, is_json};
 use super::parse::parse_rest;
 use super::tree::Kind;
-use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
+use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, foreign, parse};
 
 /// Largest pipeline file. Bounds memory for endless files such as `/dev/zero`.
 const MAX_BYTES: u64 = 16 << 20;
@@ -168,10 +167,7 @@ impl Loader {
     fn source(&mut self, source: usize, open: &mut Vec<PathBuf>) -> Option<Tree> {
         let before = self.diagnostics.len();
         let tree = parse_rest(&self.sources, source, &mut self.diagnostics);
-        let file = self.sources.get(source);
-        if tree.as_ref().is_none_or(|tree| is_json(tree, &file.text))
-            && let Some(diagnostic) = foreign::diagnose(source, file)
-        {
+        if let Some(diagnostic) = foreign::diagnose(source, self.sources.get(source), tree.as_ref()) {
             self.diagnostics.truncate(before);
             self.diagnostics.push(diagnostic);
             return None;

@@ -2,6 +2,8 @@
 //! OTLP over HTTP. The names follow the semantic conventions for generative AI, in development
 //! (schema `gen-ai/1.42.0`). Texts of users and documents are omitted unless enabled.
 
+mod tokens;
+
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -21,6 +23,7 @@ use turnflow_engine::activity::TurnWatcher;
 use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::record::{AnswerRecord, Status, Turn, Value};
 
+use self::tokens::TokenUsage;
 use crate::app::Served;
 use crate::outline::{Graph, GraphNode};
 
@@ -34,10 +37,6 @@ mod name {
     pub const QUERY: &str = "gen_ai.retrieval.query.text";
     pub const DOCUMENTS: &str = "gen_ai.retrieval.documents";
     pub const ERROR: &str = "error.type";
-    pub const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
-    pub const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
-    pub const TOKEN_TYPE: &str = "gen_ai.token.type";
-    pub const TOKEN_USAGE: &str = "gen_ai.client.token.usage";
     pub const OPERATION_DURATION: &str = "gen_ai.client.operation.duration";
     pub const WORKFLOW_DURATION: &str = "gen_ai.workflow.duration";
 }
@@ -153,11 +152,7 @@ impl Telemetry {
             tracer: self.traces.tracer("turnflow"),
             operations: seconds(name::OPERATION_DURATION, "Durations of retrievals and language-model calls"),
             workflows: seconds(name::WORKFLOW_DURATION, "Durations of turns"),
-            usage: meter
-                .u64_histogram(name::TOKEN_USAGE)
-                .with_unit("{token}")
-                .with_description("Tokens that language models have read and written")
-                .build(),
+            usage: TokenUsage::new(&meter),
             with_content: self.with_content,
             served: OnceLock::new(),
             calls: Mutex::default(),
@@ -252,7 +247,7 @@ struct Called {
 pub struct Watcher {
     tracer: SdkTracer,
     operations: Histogram<f64>,
-    usage: Histogram<u64>,
+    usage: TokenUsage,
     workflows: Histogram<f64>,
     with_content: bool,
     served: OnceLock<Weak<Served>>,
@@ -264,21 +259,6 @@ impl Watcher {
     /// Names the pipeline, once.
     pub fn watch(&self, served: &Arc<Served>) {
         let _ = self.served.set(Arc::downgrade(served));
-    }
-
-    /// Adds the tokens of a call to its span and to the metric. What the inference cache had was not used.
-    fn add_tokens(&self, tokens: Tokens, of_metric: &[KeyValue], attributes: &mut Vec<KeyValue>) {
-        let kinds = [
-            (name::INPUT_TOKENS, "input", tokens.prompt, tokens.cached_prompt),
-            (name::OUTPUT_TOKENS, "output", tokens.completion, tokens.cached_completion),
-        ];
-        for (attribute, kind, all, cached) in kinds.into_iter().filter(|(_, _, all, _)| *all > 0) {
-            attributes.push(KeyValue::new(attribute, i64::try_from(all).unwrap_or(i64::MAX)));
-            if all > cached {
-                let labels = [of_metric, &[KeyValue::new(name::TOKEN_TYPE, kind)]].concat();
-                self.usage.record(all - cached, &labels);
-            }
-        }
     }
 
     /// The attributes of a node's span: the operation and its target.
@@ -367,7 +347,7 @@ impl TurnWatcher for Watcher {
                 attributes.push(KeyValue::new(name::QUERY, query.to_string()));
                 attributes.push(KeyValue::new(name::DOCUMENTS, call.documents.join(" ")));
             }
-            self.add_tokens(call.tokens, &of_metric, &mut attributes);
+            self.usage.add(call.tokens, &of_metric, &mut attributes);
             if operation.is_some() {
                 self.operations.record(call.took.as_secs_f64(), &of_metric);
             }

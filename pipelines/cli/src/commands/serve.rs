@@ -289,7 +289,7 @@ impl<'a> FirstEpochs<'a> {
                 self.indexing = Some(Indexing::of(loading.map(|of| &**of.engine())));
             }
             (true, Some(_)) => {
-                self.indexing.take().map(Indexing::end);
+                self.indexing.take().into_iter().for_each(Indexing::end);
                 eprintln!("ready after {:.0} s", waited.as_secs_f64());
             }
             (_, None) => {}
