@@ -24,7 +24,7 @@ use crate::claims::{Claim, ClaimError, Claims, real};
 use crate::cluster::{Lead, Manifests, Peers, ServedParts, SharedModels};
 use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Model, ModelConfig,
-    ScoreUse, TurnSourceConfig,
+    Models, ScoreUse, TurnSourceConfig,
 };
 use crate::connector::{ConnectorError, Stopped, TurnSource};
 use crate::corpus::Parts;
@@ -312,6 +312,7 @@ impl RuntimeContext {
         &self,
         plan: &Plan,
         node: &PlannedNode,
+        models: &Models,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Arc<SinkHandle>>, RunError> {
         let NodeKind::Sink(config) = &node.kind else { return Ok(None) };
@@ -322,7 +323,7 @@ impl RuntimeContext {
         // Claim the file before opening the sink, which may create the file.
         let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
         let context = self.component(&node.id);
-        let sink = self.built("node", &node.id, || config.build(&context), is_cancelled)?;
+        let sink = self.built("node", &node.id, || config.build(&context, models), is_cancelled)?;
         // The pool may hold the sink, in a command that no worker has taken.
         let (shared, pool) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.pool));
         let context = SinkContext {
