@@ -72,8 +72,8 @@ pub struct Book {
     /// Number of turns that were answered at once.
     pub fine: u64,
     places: HashMap<Arc<str>, usize>,
-    /// Revisions of turns that have always had an answer.
-    answered: HashMap<Arc<str>, u32>,
+    /// Epochs and revisions of turns that have always had an answer.
+    answered: HashMap<Arc<str>, (u64, u32)>,
 }
 
 impl Book {
@@ -99,9 +99,10 @@ impl Book {
         self.places.get(key).map(|&at| &self.questions[at])
     }
 
-    /// The last revision of a turn that is known.
-    pub fn revision(&self, key: &str) -> Option<u32> {
-        let asked = self.question(key).map(|question| question.asked.revision);
+    /// The epoch and the revision of the last answer of a turn that is known. A process that was killed may have delivered
+    /// a revision whose number the next one gives to another answer, of a later epoch.
+    pub fn last(&self, key: &str) -> Option<(u64, u32)> {
+        let asked = self.question(key).map(|question| (question.asked.epoch, question.asked.revision));
         asked.or_else(|| self.answered.get(key).copied())
     }
 
@@ -127,8 +128,8 @@ impl Book {
     pub fn take(&mut self, line: Line) {
         match line {
             Line::Journal { model, .. } => self.model = Some(model),
-            Line::Fine { key, revision, .. } => {
-                if self.answered.insert(key, revision).is_none() {
+            Line::Fine { key, revision, epoch, .. } => {
+                if self.answered.insert(key, (epoch, revision)).is_none() {
                     self.fine += 1;
                 }
             }

@@ -134,6 +134,8 @@ pub enum Line {
         key: Arc<str>,
         /// The revision.
         revision: u32,
+        /// The epoch that was read.
+        epoch: u64,
         /// When, in seconds since 1970.
         at: f64,
     },

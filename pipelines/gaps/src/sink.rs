@@ -30,7 +30,7 @@ use turnflow_engine::component::{
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::inference::{Embedder, Priority, Role};
 use turnflow_engine::metrics::{Counter, Gauge};
-use turnflow_engine::record::{AnswerRecord, Status};
+use turnflow_engine::record::{AnswerRecord, HitRecord, Status};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::book::Book;
@@ -387,9 +387,9 @@ impl GapsSink {
                 self.before.insert(record.key.clone(), Before::of(record, outcome));
                 continue;
             }
-            let known = seen.get(&record.key).copied().max(book.revision(&record.key));
-            let Some(outcome) = outcome.filter(|_| known.is_none_or(|known| record.revision > known)) else { continue };
-            seen.insert(record.key.clone(), record.revision);
+            let (known, this) = (seen.get(&record.key).copied().max(book.last(&record.key)), (record.stamp.epoch, record.revision));
+            let Some(outcome) = outcome.filter(|_| known.is_none_or(|known| this > known)) else { continue };
+            seen.insert(record.key.clone(), this);
             let before = self.before.get(&record.key);
             let documents = before.map(|before| before.difference(record)).unwrap_or_default();
             let in_group = book.question(&record.key).is_some()
@@ -421,15 +421,9 @@ impl GapsSink {
 
     /// The cosines of questions with their first passages, where they are needed.
     async fn passages(&self, new: &[New], vectors: &[Option<Codes>]) -> Result<Vec<Vec<f32>>, ConnectorError> {
-        let wanted: Vec<usize> = {
+        let (wanted, questions): (Vec<usize>, Vec<Option<Codes>>) = {
             let kept = self.kept.lock();
-            let size = |codes: &Codes| kept.book.groups.likely_size(&codes.unit());
-            let of = |(new, vector): (&New, &Option<Codes>)| match (new.need, vector) {
-                (Need::Sample, Some(_)) => 1,
-                (Need::Group, Some(codes)) if size(codes) < COMPARED => PASSAGES.min(new.record.hits.len()),
-                _ => 0,
-            };
-            new.iter().zip(vectors).map(of).collect()
+            new.iter().zip(vectors).map(|(new, vector)| kept.compared(new, vector.as_ref())).unzip()
         };
         let hits = |(new, wanted): (&'_ New, &usize)| {
             new.record.hits[..*wanted].iter().map(|hit| hit.text.to_string()).collect::<Vec<_>>()
@@ -440,7 +434,7 @@ impl GapsSink {
             let question = vector.as_ref().map(Codes::unit).unwrap_or_default();
             passages.by_ref().take(*wanted).map(|passage| dot(&question, &passage.unit())).collect()
         };
-        Ok(vectors.iter().zip(&wanted).map(of).collect())
+        Ok(questions.iter().zip(&wanted).map(of).collect())
     }
 
     async fn embed(&self, texts: Vec<String>, role: Role) -> Result<Vec<Codes>, ConnectorError> {
@@ -504,6 +498,10 @@ fn person(record: &AnswerRecord) -> Option<Arc<str>> {
     user.as_str().map(Arc::from).or_else(|| user.as_i64().map(|user| user.to_string().into()))
 }
 
+fn fine(record: &AnswerRecord) -> Line {
+    Line::Fine { key: record.key.clone(), revision: record.revision, epoch: record.stamp.epoch, at: time(record) }
+}
+
 /// When a turn was asked, in seconds since 1970.
 fn time(record: &AnswerRecord) -> f64 {
     record.extra.get("timestamp").and_then(|time| time.as_f64()).filter(|time| *time > 0.0).unwrap_or_else(now)
@@ -520,6 +518,27 @@ fn near(record: &AnswerRecord, likeness: &[f32]) -> Vec<Near> {
 }
 
 impl Kept {
+    /// How many of an answer's passages are compared with its question, and the question's vector.
+    fn compared(&self, new: &New, vector: Option<&Codes>) -> (usize, Option<Codes>) {
+        let passages = PASSAGES.min(new.record.hits.len());
+        match (new.need, vector) {
+            (Need::Sample, Some(codes)) => (1, Some(codes.clone())),
+            (Need::Group, Some(codes)) if self.book.groups.likely_size(&codes.unit()) < COMPARED => {
+                (passages, Some(codes.clone()))
+            }
+            // An edit has brought other passages to a question whose passages were compared.
+            (Need::Again, _) if new.outcome.is_gap() => {
+                let known = self.book.question(&new.record.key).filter(|known| {
+                    let is_known = |hit: &HitRecord| known.asked.near.iter().any(|near| near.passage == hit.passage);
+                    known.asked.near.iter().any(|near| near.likeness.is_some())
+                        && !new.record.hits.iter().take(PASSAGES).all(is_known)
+                });
+                known.map_or((0, None), |known| (passages, Some(known.asked.vector.clone())))
+            }
+            _ => (0, None),
+        }
+    }
+
     /// Reads the journal again, if the book has something that could not be written.
     fn refresh(&mut self) -> Result<(), ConnectorError> {
         if self.is_stale {
@@ -538,6 +557,17 @@ impl Kept {
             let New { record, outcome, before, documents, need } = new;
             match (need, vector) {
                 (Need::Again, _) => {
+                    let known = self.book.question(&record.key);
+                    // An edit makes a difference only if the question gets an answer by it, or loses it.
+                    let documents = match known.is_some_and(|known| known.is_open() != outcome.is_gap()) {
+                        true => documents,
+                        false => Vec::new(),
+                    };
+                    let mut near = near(&record, &likeness);
+                    for near in near.iter_mut().filter(|near| near.likeness.is_none()) {
+                        let known = known.and_then(|known| known.asked.near.iter().find(|known| known.passage == near.passage));
+                        near.likeness = known.and_then(|known| known.likeness);
+                    }
                     let again = Again {
                         key: record.key.clone(),
                         revision: record.revision,
@@ -546,7 +576,7 @@ impl Kept {
                         answer: short(&record.answer),
                         epoch: record.stamp.epoch,
                         documents,
-                        near: near(&record, &likeness),
+                        near,
                     };
                     lines.push(Line::Again(Box::new(again)));
                 }
@@ -555,12 +585,12 @@ impl Kept {
                     continue;
                 }
                 (Need::Sample, Some(vector)) => {
-                    lines.push(Line::Fine { key: record.key.clone(), revision: record.revision, at: time(&record) });
+                    lines.push(fine(&record));
                     if let Some(&likeness) = likeness.first() {
                         lines.push(Line::Sample(Box::new(Sample { vector, likeness })));
                     }
                 }
-                _ => lines.push(Line::Fine { key: record.key.clone(), revision: record.revision, at: time(&record) }),
+                _ => lines.push(fine(&record)),
             }
             let taken = lines.len() - if need == Need::Sample { 2.min(lines.len()) } else { 1 };
             lines[taken..].iter().for_each(|line| self.book.take(line.clone()));

@@ -328,10 +328,11 @@ fn one(gap: &Gap, form: Form) -> Result<String, Fault> {
         let (conversation, turn) = (clean(&entry.conversation_id, 60), entry.turn);
         let _ = writeln!(text, "  {} {outcome:<11} {}", date(entry.at), clean(&entry.question, 120));
         let _ = writeln!(text, "             {conversation}, turn {turn}");
-        for (epoch, outcome, documents) in entry.history.iter().skip(1) {
+        for pair in entry.history.windows(2).filter(|pair| pair[0].1 != pair[1].1) {
+            let (epoch, outcome, documents) = &pair[1];
             let outcome = json!(outcome).as_str().unwrap_or_default().to_owned();
-            let by = if documents.is_empty() { String::new() } else { format!(" by {}", documents.join(", ")) };
-            let _ = writeln!(text, "             epoch {epoch}: {outcome}{}", clean(&by, 120));
+            let by = if documents.is_empty() { String::new() } else { format!(", by {}", documents.join(", ")) };
+            let _ = writeln!(text, "             epoch {epoch}: {}", clean(&format!("{outcome}{by}"), 120));
         }
     }
     if !gap.passages.is_empty() {
