@@ -33,7 +33,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::watch;
-use turnflow_engine::component::{Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built,
+};
 use turnflow_engine::connector::{
     AnswerLog, AnswerSink, AnswersOf, ConnectorError, Delivery, KeptAnswers, LoggedAnswer, Recovered, RecoveredAnswers,
     Search, SinkPosition, Syncing,

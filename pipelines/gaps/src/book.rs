@@ -158,13 +158,11 @@ impl Book {
 
     /// Takes in a question that is in its group already, as [`Groups::add`] has put it.
     pub fn asked_in_group(&mut self, asked: Asked) {
-        self.answered.remove(&asked.key);
-        let step = Step {
-            epoch: asked.epoch,
-            at: asked.at,
-            outcome: asked.outcome,
-            documents: asked.documents.clone(),
-        };
+        if self.answered.remove(&asked.key).is_some() {
+            self.fine -= 1;
+        }
+        let step =
+            Step { epoch: asked.epoch, at: asked.at, outcome: asked.outcome, documents: asked.documents.clone() };
         let question = self.questions.len();
         if let Some(before) = asked.before.clone() {
             let documents = asked.documents.clone();

@@ -157,7 +157,9 @@ fn one_group(settled: &Settled) -> String {
     let Settled { name, count, of, .. } = settled;
     match of {
         1 => format!("\"{name}\" is answered now"),
-        _ => format!("{count} of {of} questions like \"{name}\" {} answered now", if *count == 1 { "is" } else { "are" }),
+        _ => {
+            format!("{count} of {of} questions like \"{name}\" {} answered now", if *count == 1 { "is" } else { "are" })
+        }
     }
 }
 

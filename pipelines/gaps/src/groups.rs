@@ -76,7 +76,14 @@ pub struct Groups {
 impl Groups {
     /// No groups. `threshold`: the least likeness, from -1 to 1; chosen by the vectors if there is none.
     pub fn new(threshold: Option<f32>) -> Self {
-        Self { fixed: threshold, threshold: threshold.unwrap_or(0.6), next: 1, due: 32, choose_at: 32, ..Self::default() }
+        Self {
+            fixed: threshold,
+            threshold: threshold.unwrap_or(0.6),
+            next: 1,
+            due: 32,
+            choose_at: 32,
+            ..Self::default()
+        }
     }
 
     /// The least likeness of a vector and its group.
@@ -153,7 +160,7 @@ impl Groups {
         found.map_or(0, |(at, _)| self.counts[at])
     }
 
-    /// Adds a vector of length 1. Returns its group, and what else changed.
+    /// Adds a vector of length 1. Returns the group that it has joined or begun, and what has changed after that.
     ///
     /// # Panics
     ///
@@ -166,7 +173,7 @@ impl Groups {
         if found.is_some() {
             self.join(group, &mut changes);
         }
-        (self.of[self.of.len() - 1], changes)
+        (group, changes)
     }
 
     /// Adds a vector to a group that was decided before.
@@ -328,7 +335,10 @@ impl Groups {
             let at = self.places[group];
             let share = 1.0 / self.counts[at] as f32;
             let vector = &self.members[member * self.dimension..][..self.dimension];
-            means[at * self.dimension..][..self.dimension].iter_mut().zip(vector).for_each(|(mean, v)| *mean += v * share);
+            means[at * self.dimension..][..self.dimension]
+                .iter_mut()
+                .zip(vector)
+                .for_each(|(mean, v)| *mean += v * share);
         }
         // Each group counts once, so that a subject that many ask about stays together.
         let mut centre = vec![0.0; self.dimension];
@@ -370,3 +380,64 @@ impl Groups {
 
 /// How many standard deviations above the mean likeness of vectors of different groups the threshold lies.
 const DEVIATIONS: f32 = 4.7;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::vector::Codes;
+
+    /// A vector near one of several directions.
+    fn vector(direction: usize, noise: &[f32]) -> Vec<f32> {
+        let mut vector: Vec<f32> = noise.to_vec();
+        vector[direction] += 2.0;
+        Codes::of(&vector).unit()
+    }
+
+    #[test]
+    fn vectors_of_one_direction_are_one_group() {
+        let mut groups = Groups::new(None);
+        for i in 0..200_usize {
+            let noise: Vec<f32> = (0..16).map(|d| ((i * 7 + d * 13) as f32).sin() * 0.2).collect();
+            groups.add(&vector(i % 5, &noise));
+            groups.tidy();
+        }
+        assert_eq!(groups.count(), 5);
+        for member in 0..groups.len() {
+            assert_eq!(groups.of(member), groups.of(member % 5));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// What was decided, taken in again in its order, gives the same groups.
+        #[test]
+        fn decisions_give_the_groups_again(
+            asked in prop::collection::vec((0_usize..6, prop::collection::vec(-1.0_f32..1.0, 8)), 1..160),
+            fixed in prop::option::of(0.3_f32..0.9),
+        ) {
+            let (mut groups, mut again) = (Groups::new(fixed), Groups::new(fixed));
+            for (direction, noise) in asked {
+                let vector = vector(direction, &noise);
+                let (group, changes) = groups.add(&vector);
+                again.put(&vector, group);
+                for change in changes.into_iter().chain(groups.tidy()) {
+                    match change {
+                        Change::Merged { from, into } => again.merge(from, into),
+                        Change::Moved { member, into } => again.shift(member, into),
+                    }
+                }
+            }
+            let of = |groups: &Groups| (0..groups.len()).map(|member| groups.of(member)).collect::<Vec<_>>();
+            prop_assert_eq!(of(&groups), of(&again));
+            prop_assert_eq!(groups.count(), again.count());
+            prop_assert_eq!(groups.count(), of(&groups).into_iter().collect::<std::collections::HashSet<_>>().len());
+            // Sums are those of the members.
+            for member in 0..groups.len() {
+                prop_assert!((groups.likeness(member) - again.likeness(member)).abs() < 1e-3);
+            }
+        }
+    }
+}

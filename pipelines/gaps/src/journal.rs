@@ -239,7 +239,10 @@ impl Journal {
         while !is_whole(&file).map_err(fault("read", path))? {
             tries -= 1;
             if tries == 0 {
-                let reason = format!("the last line of `{}` is not whole: start the pipeline once, then try again", path.display());
+                let reason = format!(
+                    "the last line of `{}` is not whole: start the pipeline once, then try again",
+                    path.display()
+                );
                 return Err(ConnectorError::Unreadable { reason });
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -267,6 +270,14 @@ impl Journal {
             let _ = self.file.set_len(before);
             fault("write", &self.path)(error)
         })
+    }
+}
+
+#[cfg(test)]
+impl Journal {
+    /// Writes to another file from now on.
+    pub(crate) fn break_off(&mut self, path: &Path) {
+        self.file = OpenOptions::new().append(true).open(path).unwrap();
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use turnflow_operators::words::content_words;
 
-use crate::book::{Book, Question};
+use crate::book::{Book, Question, Step};
 use crate::edits::written;
 use crate::groups::GroupId;
 use crate::journal::{Near, Outcome};
@@ -177,7 +177,7 @@ pub fn name(book: &Book, own: &[usize]) -> String {
     let Some(&first) = own.first() else { return String::new() };
     let likeness = |at: usize| book.groups.likeness(at);
     // Of equal ones, the first.
-    let central = own.iter().copied().reduce(|best, at| if likeness(at) > likeness(best) { at } else { best });
+    let central = own.iter().copied().reduce(|best, at| if likeness(at) > likeness(best) + 1e-4 { at } else { best });
     let text = &book.questions[central.unwrap_or(first)].asked.text;
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -229,9 +229,9 @@ fn gap(book: &Book, group: GroupId, own: &[usize], bounds: &Bounds, words: &Freq
 
 /// The passages of its answer that came with the edit that settled it.
 fn settled_by(question: &Question) -> Vec<Arc<str>> {
-    let is_settled = !question.is_open();
-    let Some(last) = question.steps.last().filter(|_| is_settled && question.steps.len() > 1) else { return Vec::new() };
-    let near = question.asked.near.iter().filter(|near| last.documents.contains(&near.document));
+    let settling = question.steps.windows(2).rfind(|pair| pair[0].outcome.is_gap() && !pair[1].outcome.is_gap());
+    let Some([_, settled]) = settling.filter(|_| !question.is_open()) else { return Vec::new() };
+    let near = question.asked.near.iter().filter(|near| settled.documents.contains(&near.document));
     near.map(|near| near.passage.clone()).collect()
 }
 
@@ -253,9 +253,17 @@ fn was_settled(questions: &[&Question]) -> bool {
 
 /// A state, the documents of the last change towards it, and its epoch.
 fn change(questions: &[&Question], state: State, is: impl Fn(Outcome) -> bool) -> (State, Vec<Arc<str>>, Option<u64>) {
-    let steps = questions.iter().flat_map(|question| question.steps.iter()).filter(|step| is(step.outcome));
-    let epoch = steps.clone().map(|step| step.epoch).max();
-    let of_epoch = steps.filter(|step| Some(step.epoch) == epoch);
+    let changed = |question: &Question, at: usize| match at.checked_sub(1) {
+        Some(before) => is(question.steps[at].outcome) && !is(question.steps[before].outcome),
+        None => is(question.steps[at].outcome) && question.asked.before.is_some(),
+    };
+    let steps: Vec<&Step> = questions
+        .iter()
+        .flat_map(|question| question.steps.iter().enumerate().filter(|(at, _)| changed(question, *at)))
+        .map(|(_, step)| step)
+        .collect();
+    let epoch = steps.iter().map(|step| step.epoch).max();
+    let of_epoch = steps.iter().filter(|step| Some(step.epoch) == epoch);
     let by: BTreeSet<Arc<str>> = of_epoch.flat_map(|step| step.documents.iter().cloned()).collect();
     (state, by.into_iter().collect(), epoch)
 }

@@ -123,7 +123,8 @@ impl SinkConfig for GapsConfig {
         let Self { model, path, threshold, settle_s, .. } = self;
         let edits = self.edits.as_ref().map(|edits| format!(", edits: {:?}", edits.written)).unwrap_or_default();
         let threshold = threshold.map_or("chosen by the questions".to_owned(), |threshold| threshold.to_string());
-        let bound = |name: &str, bound: Option<f64>| bound.map(|bound| format!(", {name}: {bound}")).unwrap_or_default();
+        let bound =
+            |name: &str, bound: Option<f64>| bound.map(|bound| format!(", {name}: {bound}")).unwrap_or_default();
         format!(
             "model: {model}, path: {:?}{edits}, threshold: {threshold}{}{}, settle_s: {settle_s}",
             path.written,
@@ -310,9 +311,8 @@ impl Kept {
         let written = path.map_or(Ok(()), |path| {
             edits::append(&path, &edit).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
         });
-        let written = written.and_then(|()| {
-            self.write(vec![Line::Told { number: edit.turn }]).map_err(|error| error.to_string())
-        });
+        let written = written
+            .and_then(|()| self.write(vec![Line::Told { number: edit.turn }]).map_err(|error| error.to_string()));
         if let Err(error) = written {
             if !std::mem::replace(&mut self.has_warned, true) {
                 tracing::warn!(error, "what an edit did cannot be written; it is tried again");
@@ -387,7 +387,8 @@ impl GapsSink {
                 self.before.insert(record.key.clone(), Before::of(record, outcome));
                 continue;
             }
-            let (known, this) = (seen.get(&record.key).copied().max(book.last(&record.key)), (record.stamp.epoch, record.revision));
+            let (known, this) =
+                (seen.get(&record.key).copied().max(book.last(&record.key)), (record.stamp.epoch, record.revision));
             let Some(outcome) = outcome.filter(|_| known.is_none_or(|known| this > known)) else { continue };
             seen.insert(record.key.clone(), this);
             let before = self.before.get(&record.key);
@@ -448,6 +449,14 @@ impl GapsSink {
     }
 }
 
+#[cfg(test)]
+impl GapsSink {
+    /// Has the next lines written to another file.
+    pub(crate) fn break_journal(&self, path: &Path) {
+        self.kept.lock().journal.break_off(path);
+    }
+}
+
 /// Whether an answered question is kept for comparison: the first ones, and then now and then.
 fn is_sampled(fine: u64, samples: usize) -> bool {
     samples < SAMPLES / 4 || fine.is_multiple_of(fine / 16 + 1)
@@ -456,7 +465,8 @@ fn is_sampled(fine: u64, samples: usize) -> bool {
 impl Before {
     fn of(record: &AnswerRecord, outcome: Option<Outcome>) -> Self {
         let answer = short(&record.answer);
-        let passages = record.hits.iter().map(|hit| (hit.passage.clone(), hit.document.clone(), hash(&hit.text))).collect();
+        let passages =
+            record.hits.iter().map(|hit| (hit.passage.clone(), hit.document.clone(), hash(&hit.text))).collect();
         Self { answer, outcome, passages }
     }
 
@@ -466,10 +476,12 @@ impl Before {
         let came = after.iter().filter(|(passage, _, text)| {
             !self.passages.iter().any(|(known, _, before)| known == *passage && before == text)
         });
-        let went = self.passages.iter().filter(|(passage, _, text)| {
-            !after.iter().any(|(known, _, now)| *known == passage && now == text)
-        });
-        let documents = came.map(|(_, document, _)| (*document).clone()).chain(went.map(|(_, document, _)| document.clone()));
+        let went = self
+            .passages
+            .iter()
+            .filter(|(passage, _, text)| !after.iter().any(|(known, _, now)| *known == passage && now == text));
+        let documents =
+            came.map(|(_, document, _)| (*document).clone()).chain(went.map(|(_, document, _)| document.clone()));
         let distinct: std::collections::BTreeSet<Arc<str>> = documents.collect();
         distinct.into_iter().collect()
     }
@@ -565,7 +577,8 @@ impl Kept {
                     };
                     let mut near = near(&record, &likeness);
                     for near in near.iter_mut().filter(|near| near.likeness.is_none()) {
-                        let known = known.and_then(|known| known.asked.near.iter().find(|known| known.passage == near.passage));
+                        let known =
+                            known.and_then(|known| known.asked.near.iter().find(|known| known.passage == near.passage));
                         near.likeness = known.and_then(|known| known.likeness);
                     }
                     let again = Again {

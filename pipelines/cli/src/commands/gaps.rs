@@ -280,8 +280,21 @@ fn capital(text: &str) -> String {
 fn csv(gaps: &[&Gap]) -> Result<String, Fault> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = [
-        "gap", "name", "terms", "kind", "state", "by", "open", "questions", "conversations", "people", "first", "last",
-        "this_week", "last_week", "document",
+        "gap",
+        "name",
+        "terms",
+        "kind",
+        "state",
+        "by",
+        "open",
+        "questions",
+        "conversations",
+        "people",
+        "first",
+        "last",
+        "this_week",
+        "last_week",
+        "document",
     ];
     let fault = |error: csv::Error| Fault::Run(error.into());
     writer.write_record(header).map_err(fault)?;
