@@ -101,6 +101,11 @@ pub trait SinkConfig: Debug + Send + Sync {
     fn is_shared(&self) -> bool {
         false
     }
+    /// Whether it gets answers of callers, too: the first answer to each question, unless the caller has changed the
+    /// pipeline for it. It gets them once at most, and no caller waits for it.
+    fn takes_callers(&self) -> bool {
+        false
+    }
     /// The models it uses.
     fn models(&self) -> Vec<ModelUse<'_>> {
         Vec::new()

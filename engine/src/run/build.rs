@@ -316,7 +316,9 @@ impl RuntimeContext {
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Arc<SinkHandle>>, RunError> {
         let NodeKind::Sink(config) = &node.kind else { return Ok(None) };
-        if !self.options.opens_sinks(plan) || !self.writes(plan, &node.id) {
+        let takes_callers = config.takes_callers();
+        let is_opened = self.options.opens_sinks(plan) || self.options.sinks && takes_callers;
+        if !is_opened || !self.writes(plan, &node.id) {
             return Ok(None);
         }
         let failed = |source| BuildError::Connector { of: "node", name: node.id.to_string(), source };
@@ -335,7 +337,9 @@ impl RuntimeContext {
             }),
         };
         let thread = |error: std::io::Error| RunError::Thread { what: "a sink's thread", reason: error.to_string() };
-        Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink, claim, context).map_err(thread)?)))
+        let mut handle = SinkHandle::new(node.id.clone(), sink, claim, context).map_err(thread)?;
+        handle.takes_callers = takes_callers;
+        Ok(Some(Arc::new(handle)))
     }
 
     /// Whether this process writes a sink. The first process of a cluster writes all of them.

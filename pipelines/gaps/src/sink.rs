@@ -115,6 +115,10 @@ impl SinkConfig for GapsConfig {
         Some(&self.path.path)
     }
 
+    fn takes_callers(&self) -> bool {
+        true
+    }
+
     fn another_file(&self) -> Option<PathBuf> {
         self.edits.as_ref().map(|edits| edits.path.clone())
     }
@@ -246,10 +250,10 @@ struct Meters {
 impl Meters {
     fn of(context: &ComponentContext) -> Self {
         Self {
-            open: context.gauge("gaps_open", "Groups of questions of which some lack an answer."),
-            questions: context.gauge("gaps_open_questions", "Questions that lack an answer."),
-            settled: context.counter("gaps_settled", "Questions that lacked an answer and have one after an edit."),
-            broken: context.counter("gaps_broken", "Questions that had an answer and lack one after an edit."),
+            open: context.gauge("gaps_open", "Groups of questions of which some lack an answer"),
+            questions: context.gauge("gaps_open_questions", "Questions that lack an answer"),
+            settled: context.counter("gaps_settled", "Questions that lacked an answer and have one after an edit"),
+            broken: context.counter("gaps_broken", "Questions that had an answer and lack one after an edit"),
         }
     }
 

@@ -5,6 +5,7 @@ mod durable;
 mod faults;
 mod files;
 mod filter;
+mod gaps;
 mod groups;
 mod live;
 mod load;
