@@ -18,7 +18,7 @@ use std::io::{self, Write};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::from_tree;
@@ -96,7 +96,7 @@ impl SinkConfig for StdoutConfig {
         self.mode
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         self.shape().chosen(self.sink())
     }
 }

@@ -52,6 +52,8 @@ pub struct AskRequest {
     /// Whether the caller follows the answer: after `Answer`, the stream goes on with a `Revised` whenever the documents
     /// change so that the answer is another one, until it is dropped.
     pub follow: bool,
+    /// Whether sinks that take answers to callers get this one: a search is no question of a person.
+    pub counts: bool,
     /// Nodes to skip for this turn, and other weights.
     pub adjust: Adjustments,
     /// A condition on the metadata of passages. The turn finds only passages that meet it, in addition to the filters of
@@ -74,6 +76,7 @@ impl AskRequest {
             trace: false,
             stream: true,
             follow: false,
+            counts: true,
             adjust: Adjustments::default(),
             filter: None,
         }
@@ -212,6 +215,7 @@ pub(crate) struct Caller {
     trace: bool,
     stream: bool,
     follow: bool,
+    counts: bool,
     adjust: Adjustments,
 }
 
@@ -242,6 +246,11 @@ impl Caller {
             let (value, warnings) = (item.value.clone(), item.warnings.clone());
             self.tell(Event::Node { node: node.into(), value, took, warnings });
         }
+    }
+
+    /// Whether sinks that take answers to callers get this one.
+    pub fn counts(&self) -> bool {
+        self.counts && self.adjust.is_empty()
     }
 
     /// What the caller changes in the plan.
@@ -314,9 +323,9 @@ impl AskQueue {
     pub fn submit(&self, request: AskRequest, slots: &Slots, places: usize, queued: usize) -> AnswerStream {
         let (sender, events) = mpsc::unbounded_channel();
         let cancel = CancellationToken::new();
-        let (cancelled, adjust) = (cancel.clone(), request.adjust.clone());
+        let (cancelled, adjust, counts) = (cancel.clone(), request.adjust.clone(), request.counts);
         let (trace, stream, follow) = (request.trace, request.stream, request.follow);
-        let caller = Caller { events: sender, cancel: cancelled, trace, stream, follow, adjust };
+        let caller = Caller { events: sender, cancel: cancelled, trace, stream, follow, counts, adjust };
         let stream = AnswerStream { events, cancel };
         let mut state = self.state.lock();
         if state.closed {

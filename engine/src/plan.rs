@@ -18,7 +18,7 @@ pub use self::resolve::models_file::ModelsFile;
 pub use self::without::Without;
 use crate::component::{
     Alias, Aliases, BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort,
-    ModelConfig, Models, OpenPassages, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
+    ModelConfig, ModelUse, Models, OpenPassages, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
 };
 use crate::record::PortType;
 use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
@@ -58,6 +58,14 @@ impl PlannedNode {
     pub fn operators(&self) -> Vec<&dyn OperatorConfig> {
         let NodeKind::Operator(config) = &self.kind else { return Vec::new() };
         std::iter::once(&**config).chain(config.inner().into_iter().map(|inner| inner.config)).collect()
+    }
+
+    /// The models that it and the operators inside it use.
+    pub fn models(&self) -> Vec<ModelUse<'_>> {
+        match &self.kind {
+            NodeKind::Sink(config) => config.models(),
+            _ => self.operators().into_iter().flat_map(|config| config.models()).collect(),
+        }
     }
 
     /// Its effective settings, in one line.
@@ -408,8 +416,7 @@ impl Plan {
         }
         let mut used: BTreeSet<String> = self.corpora.iter().filter_map(|corpus| corpus.tokenizer.clone()).collect();
         for node in &kept {
-            let models = node.operators().into_iter().flat_map(|config| config.models());
-            used.extend(models.map(|model| model.name.to_owned()));
+            used.extend(node.models().iter().map(|model| model.name.to_owned()));
         }
         self.models.retain(|name, _| used.contains(name));
         self.nodes = kept;

@@ -172,7 +172,7 @@ mod test_generator;
 mod test_turn;
 pub mod tree_rerank;
 pub mod user_turns;
-mod words;
+pub mod words;
 
 use turnflow_engine::component::{ChunkerKind, ModelKind, OpenPassages, OperatorKind};
 

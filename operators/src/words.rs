@@ -85,6 +85,18 @@ pub(crate) fn listed(list: &str, word: &str) -> bool {
     list.split_whitespace().any(|other| other == word)
 }
 
+/// The content words of a text, each once: its key and the word as written first.
+pub fn content_words(text: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for word in words(text).into_iter().filter(|word| !is_function(word.text)) {
+        let key = key(word.text);
+        if !found.iter().any(|(known, _)| *known == key) {
+            found.push((key, word.text.to_owned()));
+        }
+    }
+    found
+}
+
 /// A key that a word shares with its plural and its possessive.
 pub(crate) fn key(word: &str) -> String {
     let word = lower(word);

@@ -34,7 +34,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::watch;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode, built,
+    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built,
 };
 use turnflow_engine::connector::{
     AnswerLog, AnswerSink, AnswersOf, ConnectorError, Delivery, KeptAnswers, LoggedAnswer, Recovered, RecoveredAnswers,
@@ -107,7 +107,7 @@ impl SinkConfig for AnswersConfig {
         self.mode
     }
 
-    fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, context: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         let sink = Place::of(context, FILE).and_then(|place| self.open(place));
         built(sink.map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
     }

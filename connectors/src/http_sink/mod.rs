@@ -46,7 +46,9 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, Header
 use reqwest::{Client, Method, StatusCode, redirect};
 use serde::Deserialize;
 use tokio::time::Instant;
-use turnflow_engine::component::{Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode,
+};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -207,7 +209,7 @@ impl SinkConfig for HttpSinkConfig {
         true
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         self.shape().chosen(self.sink())
     }
 }

@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, Search, SinkPosition, Syncing,
 };
@@ -128,7 +128,7 @@ impl SinkConfig for JsonLinesSinkConfig {
         self.mode
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         self.shape().chosen(self.sink(Path::new("")))
     }
 }

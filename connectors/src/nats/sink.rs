@@ -27,7 +27,7 @@ use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErro
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -98,7 +98,7 @@ impl SinkConfig for NatsSinkConfig {
         true
     }
 
-    fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, context: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         self.shape().chosen(self.sink(context.id()))
     }
 }

@@ -39,7 +39,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -122,7 +122,7 @@ impl SinkConfig for PostgresSinkConfig {
         true
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         self.shape().chosen(self.sink())
     }
 }

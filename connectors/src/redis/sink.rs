@@ -21,7 +21,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use redis::{Connection, ErrorKind, RedisError, cmd};
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -97,7 +97,7 @@ impl SinkConfig for RedisSinkConfig {
         true
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         self.shape().chosen(self.sink())
     }
 }

@@ -36,7 +36,9 @@ use reqwest::{Client, StatusCode, Url, redirect};
 use serde::Deserialize;
 use sha2::Sha256;
 use turnflow_engine::clock::now_s;
-use turnflow_engine::component::{Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode,
+};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
@@ -127,7 +129,7 @@ impl SinkConfig for WebhookConfig {
         true
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         self.shape().chosen(self.sink())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::{BuildError, Check, ComponentContext, Model, Operator};
+use super::{BuildError, Check, ComponentContext, Model, ModelUse, Models, Operator};
 use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
 
 /// A connector that is being built.
@@ -101,6 +101,16 @@ pub trait SinkConfig: Debug + Send + Sync {
     fn is_shared(&self) -> bool {
         false
     }
-    /// Opens the sink. May wait for a server.
-    fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink>;
+    /// Whether it gets answers of callers, too: the first answer to each question, unless the caller has changed the
+    /// pipeline for it. It gets them once at most, and no caller waits for it.
+    fn takes_callers(&self) -> bool {
+        false
+    }
+    /// The models it uses.
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        Vec::new()
+    }
+    /// Opens the sink. May wait for a server. `models` has those of [`SinkConfig::models`], unless an optional one could
+    /// not be loaded.
+    fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> Building<'a, dyn AnswerSink>;
 }

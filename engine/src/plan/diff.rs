@@ -49,8 +49,8 @@ impl PlanFingerprint {
         });
         let nodes = plan.nodes.iter().map(|node| {
             let mut this = Part { settings: node.settings.clone(), ..part(&node.definition) };
+            this.models.extend(node.models().iter().map(|model| Arc::from(model.name)));
             for config in node.operators() {
-                this.models.extend(config.models().iter().map(|model| Arc::from(model.name)));
                 this.corpora.extend(config.corpus().map(|corpus| match corpus {
                     CorpusRef::Named(name) => Some(name.as_str().into()),
                     CorpusRef::FromTurn => None,

@@ -24,7 +24,7 @@ use crate::claims::{Claim, ClaimError, Claims, real};
 use crate::cluster::{Lead, Manifests, Peers, ServedParts, SharedModels};
 use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Model, ModelConfig,
-    ScoreUse, TurnSourceConfig,
+    Models, ScoreUse, TurnSourceConfig,
 };
 use crate::connector::{ConnectorError, Stopped, TurnSource};
 use crate::corpus::Parts;
@@ -317,17 +317,20 @@ impl RuntimeContext {
         &self,
         plan: &Plan,
         node: &PlannedNode,
+        models: &Models,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Arc<SinkHandle>>, RunError> {
         let NodeKind::Sink(config) = &node.kind else { return Ok(None) };
-        if !self.options.opens_sinks(plan) || !self.writes(plan, &node.id) {
+        let takes_callers = config.takes_callers();
+        let is_opened = self.options.opens_sinks(plan) || self.options.sinks && takes_callers;
+        if !is_opened || !self.writes(plan, &node.id) {
             return Ok(None);
         }
         let failed = |source| BuildError::Connector { of: "node", name: node.id.to_string(), source };
         // Claim the file before opening the sink, which may create the file.
         let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
         let context = self.component(&node.id);
-        let sink = self.built("node", &node.id, || config.build(&context), is_cancelled)?;
+        let sink = self.built("node", &node.id, || config.build(&context, models), is_cancelled)?;
         // The pool may hold the sink, in a command that no worker has taken.
         let (shared, pool) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.pool));
         let context = SinkContext {
@@ -339,7 +342,9 @@ impl RuntimeContext {
             }),
         };
         let thread = |error: std::io::Error| RunError::Thread { what: "a sink's thread", reason: error.to_string() };
-        Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink, claim, context).map_err(thread)?)))
+        let mut handle = SinkHandle::new(node.id.clone(), sink, claim, context).map_err(thread)?;
+        handle.takes_callers = takes_callers;
+        Ok(Some(Arc::new(handle)))
     }
 
     /// Whether this process writes a sink. The first process of a cluster writes all of them.

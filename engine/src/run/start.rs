@@ -265,7 +265,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<(Running, Places), Run
     let (mut sinks, mut places) = (BTreeMap::new(), BTreeMap::new());
     if options.answer {
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
-            let sink = context.sink(plan, node, &is_cancelled)?;
+            let sink = context.sink(plan, node, &loaded.models, &is_cancelled)?;
             if let Some(sink) = &sink {
                 shared.durable.add_sink(sink);
             }

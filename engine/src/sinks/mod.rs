@@ -67,7 +67,12 @@ pub struct SinkHandle {
     claim: Option<Arc<Claim>>,
     /// Its answers, if a program may read them.
     log: Option<Arc<dyn AnswerLog>>,
+    /// Whether it gets answers of callers.
+    pub(crate) takes_callers: bool,
 }
+
+/// Answers of callers that wait for a sink; further ones are left out.
+const MOST_OF_CALLERS: usize = 10_000;
 
 impl SinkHandle {
     /// The handle for a node's sink; starts its thread.
@@ -96,6 +101,7 @@ impl SinkHandle {
             deliveries,
             claim,
             log,
+            takes_callers: false,
         })
     }
 
@@ -137,6 +143,15 @@ impl SinkHandle {
     /// process delivered. `done` counts the turn when all are acknowledged.
     pub fn deliver(&self, records: Vec<AnswerRecord>, done: &Arc<Acknowledged>) {
         self.deliveries.put(records, done);
+    }
+
+    /// Queues the answer to a caller, who does not wait for it, unless too many wait.
+    pub(crate) fn deliver_of_caller(&self, record: AnswerRecord) {
+        if self.is_behind(MOST_OF_CALLERS) {
+            tracing::warn!(sink = %self.id, conversation = %record.conversation_id, "the sink is behind: an answer to a caller is left out");
+            return;
+        }
+        self.deliveries.put(vec![record], &Acknowledged::new(|| ()));
     }
 
     /// Whether `most` or more answers wait for it.

@@ -71,7 +71,14 @@ pub(super) fn build<'s>(
                     for flow in batches.flat_map(|batch| batch.drain(..)) {
                         let (item, mut is_stale) = (&flow.item, false);
                         shared.reaches(&flow.context, ends.get(&item.turn.source).copied().unwrap_or(1));
-                        // Only the caller gets the answer to a caller's turn.
+                        if let (Some(caller), Some(sink)) = (&flow.context.caller, &sink)
+                            && sink.takes_callers
+                            && item.turn.standing.is_none()
+                            && caller.counts()
+                        {
+                            sink.deliver_of_caller(record(item, &stamp, shared.now_us()));
+                        }
+                        // Other sinks get no answer to a caller's turn.
                         let sink = sink.as_ref().filter(|_| flow.context.caller.is_none());
                         let record = sink.map(|_| record(item, &stamp, shared.now_us()));
                         let (records, mut then) = entering(item, record, live, noted, &id);

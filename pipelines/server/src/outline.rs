@@ -166,7 +166,7 @@ impl Graph {
                 }
             }
             let mut models: Vec<String> = Vec::new();
-            for used in node.operators().into_iter().flat_map(|config| config.models()) {
+            for used in node.models() {
                 if !models.iter().any(|known| known == used.name) {
                     models.push(used.name.to_owned());
                 }

@@ -115,6 +115,7 @@ pub async fn search(
     asked.conversation_id = "search".into();
     asked.collection = request.collection.map(Into::into);
     asked.trace = true;
+    asked.counts = false;
     asked.filter = filter.map(Arc::new);
     if let Some(extra) = &principal.extra {
         asked.extra.insert("principal".to_owned(), extra.clone().into());

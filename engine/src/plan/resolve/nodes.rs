@@ -167,6 +167,10 @@ impl Resolver<'_> {
         if let Some(kind) = catalog.sinks.iter().find(|kind| kind.name == kind_name) {
             let typed = self.config(owner, tree, kind.parse)?;
             self.validate(owner, tree, &typed, |config, check| config.validate(check));
+            for used in typed.config.models().iter().filter(|used| typed.has(used.field)) {
+                let place = tree.get(used.field).map_or(tree.span, |tree| tree.span);
+                self.model(owner, place, used.name, used.capability, models);
+            }
             return Some(NodeKind::Sink(typed.whole()?));
         }
         let kind = catalog.operators.iter().find(|kind| kind.name == kind_name)?;

@@ -354,7 +354,7 @@ impl Following {
         filled.map_err(|error| error.to_string())?;
         let loaded = self.loaded.take().ok_or("its models are not loaded")?;
         let old = inner.running.lock().sinks.clone();
-        let built = reload.sinks(&self.plan, &old).and_then(|sinks| {
+        let built = reload.sinks(&self.plan, &loaded.models, &old).and_then(|sinks| {
             let generation = reload.operators(&self.plan, &self.diff, &loaded, &self.definitions, &sinks)?;
             Ok((sinks, generation))
         });

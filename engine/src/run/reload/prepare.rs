@@ -97,7 +97,7 @@ impl Reload<'_> {
         self.fill()?;
         self.wait_for_replay(plan, diff, &old_sinks)?;
         self.keep_state(plan)?;
-        let sinks = self.sinks(plan, &old_sinks)?;
+        let sinks = self.sinks(plan, &loaded.models, &old_sinks)?;
         let generation = self.operators(plan, diff, &loaded, &definitions, &sinks)?;
         self.all_lack(&generation, &others_lack)?;
         let (mut sources, divided) = (BTreeMap::new(), Divided::of(plan).sources);
@@ -127,7 +127,7 @@ impl Reload<'_> {
     }
 
     /// Opens the new sinks of this process.
-    pub(super) fn sinks(&self, plan: &Plan, old: &Sinks) -> Result<Sinks, ReloadError> {
+    pub(super) fn sinks(&self, plan: &Plan, models: &Models, old: &Sinks) -> Result<Sinks, ReloadError> {
         let mut sinks = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
             // A sink is kept if only its inputs have changed.
@@ -137,7 +137,7 @@ impl Reload<'_> {
                 _ if let Some(other) = gives_away(node, plan, old) => {
                     return Err(RunError::FileOfAnother { sink: node.id.to_string(), other }.into());
                 }
-                Some(None) | None => self.context.sink(plan, node, &|| self.is_cancelled())?,
+                Some(None) | None => self.context.sink(plan, node, models, &|| self.is_cancelled())?,
             };
             sinks.insert(node.id.clone(), sink);
         }

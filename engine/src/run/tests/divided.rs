@@ -172,7 +172,7 @@ impl SinkConfig for Taking {
     fn is_shared(&self) -> bool {
         !self.owned
     }
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         built(Ok(Box::new(self.clone())))
     }
 }

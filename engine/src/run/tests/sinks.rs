@@ -116,7 +116,7 @@ impl SinkConfig for Taking {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         async move {
             if self.hangs {
                 HUNG.fetch_add(1, Ordering::AcqRel);

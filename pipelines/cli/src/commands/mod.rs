@@ -27,6 +27,7 @@ mod docs;
 mod eval;
 mod explain;
 mod format;
+mod gaps;
 mod graph;
 mod impact;
 mod import;
@@ -153,6 +154,7 @@ enum Command {
     Tag(tag::TagArgs),
     Replay(replay::ReplayArgs),
     Impact(impact::ImpactArgs),
+    Gaps(gaps::GapsArgs),
     Test(test::TestArgs),
     Docs(docs::DocsArgs),
     DeadLetters(dead_letters::DeadLettersArgs),
@@ -385,6 +387,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Read(args) => read::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Impact(args) => impact::run(&args),
+        Command::Gaps(args) => gaps::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),

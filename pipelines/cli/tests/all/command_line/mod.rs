@@ -4,6 +4,7 @@
 mod bench;
 mod dead_letters;
 mod files;
+mod gaps;
 mod impact;
 mod import;
 mod maintain;

@@ -91,7 +91,7 @@ impl SinkConfig for SlowConfig {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         built(Ok(Box::new(Slow { gate: gate(&self.name), took: took(&self.name) })))
     }
 }

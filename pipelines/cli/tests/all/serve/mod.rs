@@ -7,6 +7,7 @@ mod faults;
 mod files;
 mod filter;
 mod first;
+mod gaps;
 mod groups;
 mod live;
 mod load;

@@ -1,0 +1,665 @@
+//! Keeps the questions that lack an answer, in groups.
+//!
+//! ```ron
+//! Gaps(input: "final", model: "minilm", path: "gaps.jsonl", edits: Some("edits.jsonl"))
+//! ```
+//!
+//! A question joins the group whose questions are most like it, by the vectors of `model` (average linkage). With
+//! `mode: Live` of the pipeline, the sink sees each revision: a question that is answered after an edit is settled, and
+//! one whose answer goes is broken. What an epoch did is a line of `edits`, which is also a record of a log of turns:
+//! `JsonLines(path: "edits.jsonl")` brings it to any sink. `turnflow gaps` shows the groups.
+//!
+//! A question lacks an answer if the answer says so (`idk`), if `SelfCheck` has flagged it, or if its confidence or its
+//! entailment is below the bound. Turns that have failed do not count: they say nothing about the documents. The journal
+//! at `path` survives a kill; a delivery that comes twice counts once. Cost: one model input for each such question, and
+//! up to three passages for the first eight questions of a group.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::Instant;
+use turnflow_engine::component::{
+    Building, Capability, Check, ComponentContext, ComponentError, ModelUse, Models, SinkConfig, SinkKind, built,
+};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
+use turnflow_engine::inference::{Embedder, Priority, Role};
+use turnflow_engine::metrics::{Counter, Gauge};
+use turnflow_engine::record::{AnswerRecord, HitRecord, Status};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::book::Book;
+use crate::edits::{self, Edit};
+use crate::groups::Change;
+use crate::journal::{Again, Asked, FORM, Journal, Line, Near, Outcome, Sample};
+use crate::vector::{Codes, dot};
+
+/// Questions of a group whose passages are compared with them.
+const COMPARED: usize = 8;
+/// Passages that are compared with a question.
+const PASSAGES: usize = 3;
+/// Questions with an answer that are kept for comparison.
+const SAMPLES: usize = 256;
+/// Characters of an answer that are kept.
+const ANSWER: usize = 600;
+/// How often the time is looked at.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Fields of `Gaps`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GapsConfig {
+    /// Input node that produces answers.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that turns questions into vectors.
+    pub model: String,
+    /// The journal: a file that only this node writes. It is created if it does not exist.
+    pub path: FilePath,
+    /// A file that gets a line for each edit that settled questions or broke answers. Default: none.
+    #[serde(default)]
+    pub edits: Option<FilePath>,
+    /// Least mean cosine of a question and the questions of its group, 0 to 1. Default: chosen by the questions.
+    #[serde(default)]
+    pub threshold: Option<f32>,
+    /// An answer with a lower `checks.confidence` is a gap, 0 to 1. Default: confidence does not matter.
+    #[serde(default)]
+    pub min_confidence: Option<f64>,
+    /// An answer with a lower `checks.nli.entailment` is a gap, 0 to 1. Default: entailment does not matter.
+    #[serde(default)]
+    pub min_entailment: Option<f64>,
+    /// Seconds without a further answer after which an edit is told, 0.1 to 60. Default 1.
+    #[serde(default = "default_settle")]
+    pub settle_s: f64,
+}
+
+fn default_settle() -> f64 {
+    1.0
+}
+
+/// Entry in the table of sinks.
+pub const KIND: SinkKind = SinkKind {
+    name: "Gaps",
+    summary: "questions without an answer, in groups, and what edits did to them",
+    parse: |tree, sources| Ok(Box::new(from_tree::<GapsConfig>(tree, sources)?)),
+};
+
+impl SinkConfig for GapsConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("settle_s", self.settle_s, 0.1, 60.0);
+        if let Some(threshold) = self.threshold {
+            check.range("threshold", threshold, 0.0, 1.0);
+        }
+        for (field, bound) in [("min_confidence", self.min_confidence), ("min_entailment", self.min_entailment)] {
+            if let Some(bound) = bound {
+                check.range(field, bound, 0.0, 1.0);
+            }
+        }
+        for (field, path) in [("path", Some(&self.path)), ("edits", self.edits.as_ref())] {
+            if let Some(path) = path.filter(|path| path.path.is_dir()) {
+                check.error("no-such-path", field, format!("`{}` is a directory, not a file", path.written));
+            }
+        }
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        vec![ModelUse { field: "model", name: &self.model, capability: Capability::Embed }]
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path.path)
+    }
+
+    fn takes_callers(&self) -> bool {
+        true
+    }
+
+    fn another_file(&self) -> Option<PathBuf> {
+        self.edits.as_ref().map(|edits| edits.path.clone())
+    }
+
+    fn explain(&self) -> String {
+        let Self { model, path, threshold, settle_s, .. } = self;
+        let edits = self.edits.as_ref().map(|edits| format!(", edits: {:?}", edits.written)).unwrap_or_default();
+        let threshold = threshold.map_or("chosen by the questions".to_owned(), |threshold| threshold.to_string());
+        let bound =
+            |name: &str, bound: Option<f64>| bound.map(|bound| format!(", {name}: {bound}")).unwrap_or_default();
+        format!(
+            "model: {model}, path: {:?}{edits}, threshold: {threshold}{}{}, settle_s: {settle_s}",
+            path.written,
+            bound("min_confidence", self.min_confidence),
+            bound("min_entailment", self.min_entailment)
+        )
+    }
+
+    fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> Building<'a, dyn AnswerSink> {
+        built(self.sink(context, models).map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
+    }
+}
+
+impl GapsConfig {
+    /// Opens the sink, and starts the task that tells of edits.
+    ///
+    /// # Errors
+    ///
+    /// The model is not loaded, or the journal cannot be read.
+    pub fn sink(&self, context: &ComponentContext, models: &Models) -> Result<GapsSink, ConnectorError> {
+        let model = models.get(&self.model).filter(|model| model.embedder.is_some()).cloned();
+        let (embedder, fingerprint) = match model {
+            Some(model) => (model.embedder.clone(), Arc::from(&*model.fingerprint)),
+            None => (None, Arc::default()),
+        };
+        let Some(embedder) = embedder else {
+            let reason = format!("the model `{}` is not loaded, and questions have no vectors without it", self.model);
+            return Err(ComponentError::new(reason).into());
+        };
+        let kept = Kept::open(self, fingerprint)?;
+        let sink = GapsSink {
+            config: self.clone(),
+            embedder,
+            meters: Arc::new(Meters::of(context)),
+            kept: Arc::new(Mutex::new(kept)),
+            before: HashMap::new(),
+        };
+        sink.meters.show(&sink.kept.lock().book);
+        let (kept, meters, shutdown) = (Arc::downgrade(&sink.kept), sink.meters.clone(), context.shutdown().clone());
+        let settle = Duration::from_secs_f64(self.settle_s);
+        context.runtime().spawn(async move {
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(TICK) => {}
+                    () = shutdown.cancelled() => return,
+                }
+                let Some(kept) = kept.upgrade() else { return };
+                let mut kept = kept.lock();
+                if kept.last.is_none_or(|last| last.elapsed() >= settle) {
+                    kept.tell(&meters);
+                }
+            }
+        });
+        Ok(sink)
+    }
+
+    /// What became of a question; `None` if its turn failed.
+    fn outcome(&self, record: &AnswerRecord) -> Option<Outcome> {
+        let number = |pointer: &[&str]| {
+            let (first, rest) = pointer.split_first()?;
+            rest.iter().try_fold(record.checks.get(*first)?, |value, name| value.get(*name))?.as_f64()
+        };
+        let failed = |check: &str| {
+            let failed = record.checks.get(check).and_then(|check| check.get("failed"));
+            failed.and_then(|failed| failed.as_array()).is_some_and(|failed| !failed.is_empty())
+        };
+        let below = |value: Option<f64>, bound: Option<f64>| matches!((value, bound), (Some(value), Some(bound)) if value < bound);
+        Some(match record.status {
+            Status::Failed => return None,
+            Status::Idk => Outcome::Declined,
+            Status::Answered if failed("self_check") => Outcome::Unsupported,
+            Status::Answered if below(number(&["nli", "entailment"]), self.min_entailment) => Outcome::Unsupported,
+            Status::Answered if below(number(&["confidence"]), self.min_confidence) => Outcome::Weak,
+            Status::Answered => Outcome::Answered,
+        })
+    }
+}
+
+/// The sink.
+pub struct GapsSink {
+    config: GapsConfig,
+    embedder: Arc<dyn Embedder>,
+    meters: Arc<Meters>,
+    kept: Arc<Mutex<Kept>>,
+    /// By turn, the answers that were retracted and whose revisions follow.
+    before: HashMap<Arc<str>, Before>,
+}
+
+/// An answer that was retracted.
+struct Before {
+    answer: Arc<str>,
+    outcome: Option<Outcome>,
+    /// Its passages, their documents, and hashes of their texts.
+    passages: Vec<(Arc<str>, Arc<str>, u64)>,
+}
+
+/// The journal and its contents.
+struct Kept {
+    config: GapsConfig,
+    model: Arc<str>,
+    journal: Journal,
+    book: Book,
+    /// When the last answer came.
+    last: Option<Instant>,
+    /// The book has something that could not be written.
+    is_stale: bool,
+    /// Whether it was said that an edit cannot be written.
+    has_warned: bool,
+}
+
+/// What the metrics show.
+struct Meters {
+    open: Gauge,
+    questions: Gauge,
+    settled: Counter,
+    broken: Counter,
+}
+
+impl Meters {
+    fn of(context: &ComponentContext) -> Self {
+        Self {
+            open: context.gauge("gaps_open", "Groups of questions of which some lack an answer"),
+            questions: context.gauge("gaps_open_questions", "Questions that lack an answer"),
+            settled: context.counter("gaps_settled", "Questions that lacked an answer and have one after an edit"),
+            broken: context.counter("gaps_broken", "Questions that had an answer and lack one after an edit"),
+        }
+    }
+
+    fn show(&self, book: &Book) {
+        let open: Vec<usize> = (0..book.questions.len()).filter(|&at| book.questions[at].is_open()).collect();
+        let groups: std::collections::HashSet<_> = open.iter().map(|&at| book.groups.of(at)).collect();
+        self.open.set(groups.len() as i64);
+        self.questions.set(open.len() as i64);
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map(|since| since.as_secs_f64()).unwrap_or_default()
+}
+
+impl Kept {
+    fn open(config: &GapsConfig, model: Arc<str>) -> Result<Self, ConnectorError> {
+        let mut book = Book::new(config.threshold);
+        let journal = Journal::open(&config.path.path, |line| book.take(line))?;
+        let (config, last) = (config.clone(), None);
+        let mut kept = Self { config, model, journal, book, last, is_stale: false, has_warned: false };
+        kept.begin()?;
+        Ok(kept)
+    }
+
+    /// Writes the first line; if another model made the vectors, says so.
+    fn begin(&mut self) -> Result<(), ConnectorError> {
+        match &self.book.model {
+            Some(model) if *model == self.model => Ok(()),
+            Some(_) if self.book.questions.is_empty() => self.write(vec![self.first()]),
+            Some(_) => {
+                let path = self.config.path.path.display();
+                let reason = format!(
+                    "`{path}` has vectors of another model than `{}` is now: move the file away to begin anew, or take the \
+                     former model",
+                    self.config.model
+                );
+                Err(ComponentError::new(reason).into())
+            }
+            None => self.write(vec![self.first()]),
+        }
+    }
+
+    fn first(&self) -> Line {
+        Line::Journal { form: FORM, model: self.model.clone() }
+    }
+
+    /// Writes lines and takes them in.
+    fn write(&mut self, lines: Vec<Line>) -> Result<(), ConnectorError> {
+        self.journal.append(&lines)?;
+        lines.into_iter().for_each(|line| self.book.take(line));
+        Ok(())
+    }
+
+    /// Tells what the edits did.
+    fn tell(&mut self, meters: &Meters) {
+        let Some(edit) = Edit::of(&self.book).filter(|_| !self.is_stale) else { return };
+        let path = self.config.edits.as_ref().map(|edits| edits.path.clone());
+        let written = path.map_or(Ok(()), |path| {
+            edits::append(&path, &edit).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
+        });
+        let written = written
+            .and_then(|()| self.write(vec![Line::Told { number: edit.turn }]).map_err(|error| error.to_string()));
+        if let Err(error) = written {
+            if !std::mem::replace(&mut self.has_warned, true) {
+                tracing::warn!(error, "what an edit did cannot be written; it is tried again");
+            }
+            return;
+        }
+        self.has_warned = false;
+        meters.settled.inc_by(edit.settled.iter().map(|one| one.count as u64).sum());
+        meters.broken.inc_by(edit.broken.len() as u64);
+        meters.show(&self.book);
+        tracing::info!(epoch = edit.epoch, "{}", edit.text);
+    }
+}
+
+impl AnswerSink for GapsSink {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            self.kept.lock().refresh()?;
+            let new = self.new(delivery.answers());
+            let vectors = self.questions(&new).await?;
+            let likeness = self.passages(&new, &vectors).await?;
+            let mut kept = self.kept.lock();
+            kept.last = Some(Instant::now());
+            let lines = kept.lines(new, vectors, likeness);
+            if let Err(error) = kept.journal.append(&lines) {
+                kept.is_stale = true;
+                return Err(error);
+            }
+            self.meters.show(&kept.book);
+            let has_come = |key: &str| delivery.answers().iter().any(|answer| !answer.retracted && *answer.key == *key);
+            self.before.retain(|key, _| !has_come(key));
+            delivery.took(delivery.answers().len());
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// An answer that the journal does not have.
+struct New {
+    record: AnswerRecord,
+    outcome: Outcome,
+    /// The answer before, if there was one and it is known.
+    before: Option<Arc<str>>,
+    /// The documents that made the difference to the answer before.
+    documents: Vec<Arc<str>>,
+    need: Need,
+}
+
+/// What an answer is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// A further answer of a question in a group.
+    Again,
+    /// A question that lacks an answer.
+    Group,
+    /// A question with an answer, to compare others with.
+    Sample,
+    /// A question with an answer.
+    Count,
+}
+
+impl GapsSink {
+    /// The answers that the journal does not have.
+    fn new(&mut self, answers: &[AnswerRecord]) -> Vec<New> {
+        let kept = self.kept.clone();
+        let book = &kept.lock().book;
+        let (mut new, mut seen, mut samples) = (Vec::new(), HashMap::new(), book.samples.len());
+        for record in answers {
+            let outcome = self.config.outcome(record);
+            if record.retracted {
+                self.before.insert(record.key.clone(), Before::of(record, outcome));
+                continue;
+            }
+            let (known, this) =
+                (seen.get(&record.key).copied().max(book.last(&record.key)), (record.stamp.epoch, record.revision));
+            let Some(outcome) = outcome.filter(|_| known.is_none_or(|known| this > known)) else { continue };
+            seen.insert(record.key.clone(), this);
+            let before = self.before.get(&record.key);
+            let documents = before.map(|before| before.difference(record)).unwrap_or_default();
+            let in_group = book.question(&record.key).is_some()
+                || new.iter().any(|new: &New| new.record.key == record.key && new.need == Need::Group);
+            let need = match outcome {
+                _ if in_group => Need::Again,
+                Outcome::Answered if known.is_some() => continue,
+                Outcome::Answered if samples < SAMPLES && !record.hits.is_empty() && is_sampled(book.fine, samples) => {
+                    samples += 1;
+                    Need::Sample
+                }
+                Outcome::Answered => Need::Count,
+                _ => Need::Group,
+            };
+            let had_answer = before.is_some_and(|before| before.outcome == Some(Outcome::Answered));
+            let before = before.filter(|_| had_answer).map(|before| before.answer.clone());
+            new.push(New { record: record.clone(), outcome, before, documents, need });
+        }
+        new
+    }
+
+    /// The vectors of the questions that need one.
+    async fn questions(&self, new: &[New]) -> Result<Vec<Option<Codes>>, ConnectorError> {
+        let needs = |new: &&New| matches!(new.need, Need::Group | Need::Sample);
+        let texts: Vec<String> = new.iter().filter(needs).map(|new| new.record.query.to_string()).collect();
+        let mut vectors = self.embed(texts, Role::Query).await?.into_iter();
+        Ok(new.iter().map(|new| needs(&new).then(|| vectors.next()).flatten()).collect())
+    }
+
+    /// The cosines of questions with their first passages, where they are needed.
+    async fn passages(&self, new: &[New], vectors: &[Option<Codes>]) -> Result<Vec<Vec<f32>>, ConnectorError> {
+        let (wanted, questions): (Vec<usize>, Vec<Option<Codes>>) = {
+            let kept = self.kept.lock();
+            new.iter().zip(vectors).map(|(new, vector)| kept.compared(new, vector.as_ref())).unzip()
+        };
+        let hits = |(new, wanted): (&'_ New, &usize)| {
+            new.record.hits[..*wanted].iter().map(|hit| hit.text.to_string()).collect::<Vec<_>>()
+        };
+        let texts: Vec<String> = new.iter().zip(&wanted).flat_map(hits).collect();
+        let mut passages = self.embed(texts, Role::Passage).await?.into_iter();
+        let of = |(vector, wanted): (&Option<Codes>, &usize)| {
+            let question = vector.as_ref().map(Codes::unit).unwrap_or_default();
+            passages.by_ref().take(*wanted).map(|passage| dot(&question, &passage.unit())).collect()
+        };
+        Ok(questions.iter().zip(&wanted).map(of).collect())
+    }
+
+    async fn embed(&self, texts: Vec<String>, role: Role) -> Result<Vec<Codes>, ConnectorError> {
+        if texts.is_empty() {
+            return Ok(Vec::new());
+        }
+        // No turn waits for it.
+        let vectors = self.embedder.embed(texts, role, Priority::Corpus).await;
+        let vectors = vectors.map_err(|error| ComponentError::transient(error.to_string()))?;
+        Ok(vectors.iter().map(|vector| Codes::of(vector)).collect())
+    }
+}
+
+#[cfg(test)]
+impl GapsSink {
+    /// Has the next lines written to another file.
+    pub(crate) fn break_journal(&self, path: &Path) {
+        self.kept.lock().journal.break_off(path);
+    }
+}
+
+/// Whether an answered question is kept for comparison: the first ones, and then now and then.
+fn is_sampled(fine: u64, samples: usize) -> bool {
+    samples < SAMPLES / 4 || fine.is_multiple_of(fine / 16 + 1)
+}
+
+impl Before {
+    fn of(record: &AnswerRecord, outcome: Option<Outcome>) -> Self {
+        let answer = short(&record.answer);
+        let passages =
+            record.hits.iter().map(|hit| (hit.passage.clone(), hit.document.clone(), hash(&hit.text))).collect();
+        Self { answer, outcome, passages }
+    }
+
+    /// The documents whose passages came, went or changed between this answer and the next.
+    fn difference(&self, next: &AnswerRecord) -> Vec<Arc<str>> {
+        let after: Vec<_> = next.hits.iter().map(|hit| (&hit.passage, &hit.document, hash(&hit.text))).collect();
+        let came = after.iter().filter(|(passage, _, text)| {
+            !self.passages.iter().any(|(known, _, before)| known == *passage && before == text)
+        });
+        let went = self
+            .passages
+            .iter()
+            .filter(|(passage, _, text)| !after.iter().any(|(known, _, now)| *known == passage && now == text));
+        let documents =
+            came.map(|(_, document, _)| (*document).clone()).chain(went.map(|(_, document, _)| document.clone()));
+        let distinct: std::collections::BTreeSet<Arc<str>> = documents.collect();
+        distinct.into_iter().collect()
+    }
+}
+
+fn hash(text: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
+/// The beginning of an answer.
+fn short(text: &str) -> Arc<str> {
+    match text.char_indices().nth(ANSWER) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+/// Who asked, if the record says.
+fn person(record: &AnswerRecord) -> Option<Arc<str>> {
+    let principal = record.extra.get("principal");
+    let named = ["user", "id", "name"].iter().find_map(|name| principal?.get(*name));
+    let user = named.or_else(|| record.extra.get("user")).or_else(|| record.extra.get("user_id"))?;
+    user.as_str().map(Arc::from).or_else(|| user.as_i64().map(|user| user.to_string().into()))
+}
+
+fn fine(record: &AnswerRecord) -> Line {
+    Line::Fine { key: record.key.clone(), revision: record.revision, epoch: record.stamp.epoch, at: time(record) }
+}
+
+/// When a turn was asked, in seconds since 1970.
+fn time(record: &AnswerRecord) -> f64 {
+    record.extra.get("timestamp").and_then(|time| time.as_f64()).filter(|time| *time > 0.0).unwrap_or_else(now)
+}
+
+fn near(record: &AnswerRecord, likeness: &[f32]) -> Vec<Near> {
+    let hits = record.hits.iter().take(PASSAGES).enumerate();
+    let near = hits.map(|(at, hit)| Near {
+        passage: hit.passage.clone(),
+        document: hit.document.clone(),
+        likeness: likeness.get(at).copied(),
+    });
+    near.collect()
+}
+
+impl Kept {
+    /// How many of an answer's passages are compared with its question, and the question's vector.
+    fn compared(&self, new: &New, vector: Option<&Codes>) -> (usize, Option<Codes>) {
+        let passages = PASSAGES.min(new.record.hits.len());
+        match (new.need, vector) {
+            (Need::Sample, Some(codes)) => (1, Some(codes.clone())),
+            (Need::Group, Some(codes)) if self.book.groups.likely_size(&codes.unit()) < COMPARED => {
+                (passages, Some(codes.clone()))
+            }
+            // An edit has brought other passages to a question whose passages were compared.
+            (Need::Again, _) if new.outcome.is_gap() => {
+                let known = self.book.question(&new.record.key).filter(|known| {
+                    let is_known = |hit: &HitRecord| known.asked.near.iter().any(|near| near.passage == hit.passage);
+                    known.asked.near.iter().any(|near| near.likeness.is_some())
+                        && !new.record.hits.iter().take(PASSAGES).all(is_known)
+                });
+                known.map_or((0, None), |known| (passages, Some(known.asked.vector.clone())))
+            }
+            _ => (0, None),
+        }
+    }
+
+    /// Reads the journal again, if the book has something that could not be written.
+    fn refresh(&mut self) -> Result<(), ConnectorError> {
+        if self.is_stale {
+            let mut book = Book::new(self.config.threshold);
+            self.journal = Journal::open(&self.config.path.path, |line| book.take(line))?;
+            self.book = book;
+            self.is_stale = false;
+        }
+        Ok(())
+    }
+
+    /// The lines of new answers, which the book has already.
+    fn lines(&mut self, new: Vec<New>, vectors: Vec<Option<Codes>>, likeness: Vec<Vec<f32>>) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for ((new, vector), likeness) in new.into_iter().zip(vectors).zip(likeness) {
+            let New { record, outcome, before, documents, need } = new;
+            match (need, vector) {
+                (Need::Again, _) => {
+                    let known = self.book.question(&record.key);
+                    // An edit makes a difference only if the question gets an answer by it, or loses it.
+                    let documents = match known.is_some_and(|known| known.is_open() != outcome.is_gap()) {
+                        true => documents,
+                        false => Vec::new(),
+                    };
+                    let mut near = near(&record, &likeness);
+                    for near in near.iter_mut().filter(|near| near.likeness.is_none()) {
+                        let known =
+                            known.and_then(|known| known.asked.near.iter().find(|known| known.passage == near.passage));
+                        near.likeness = known.and_then(|known| known.likeness);
+                    }
+                    let again = Again {
+                        key: record.key.clone(),
+                        revision: record.revision,
+                        at: now(),
+                        outcome,
+                        answer: short(&record.answer),
+                        epoch: record.stamp.epoch,
+                        documents,
+                        near,
+                    };
+                    lines.push(Line::Again(Box::new(again)));
+                }
+                (Need::Group, Some(vector)) => {
+                    self.group(&record, outcome, (before, documents), &likeness, vector, &mut lines);
+                    continue;
+                }
+                (Need::Sample, Some(vector)) => {
+                    lines.push(fine(&record));
+                    if let Some(&likeness) = likeness.first() {
+                        lines.push(Line::Sample(Box::new(Sample { vector, likeness })));
+                    }
+                }
+                _ => lines.push(fine(&record)),
+            }
+            let taken = lines.len() - if need == Need::Sample { 2.min(lines.len()) } else { 1 };
+            lines[taken..].iter().for_each(|line| self.book.take(line.clone()));
+        }
+        let tidied = self.book.groups.tidy();
+        lines.extend(self.noted(tidied));
+        lines
+    }
+
+    /// Puts a question into a group.
+    fn group(
+        &mut self,
+        record: &AnswerRecord,
+        outcome: Outcome,
+        (before, documents): (Option<Arc<str>>, Vec<Arc<str>>),
+        likeness: &[f32],
+        vector: Codes,
+        lines: &mut Vec<Line>,
+    ) {
+        let (group, changes) = self.book.groups.add(&vector.unit());
+        let asked = Asked {
+            key: record.key.clone(),
+            revision: record.revision,
+            conversation: record.conversation_id.clone(),
+            turn: record.turn,
+            person: person(record),
+            // An answer that goes is a gap from now on.
+            at: if before.is_some() { now() } else { time(record) },
+            text: record.query.clone(),
+            outcome,
+            answer: short(&record.answer),
+            epoch: record.stamp.epoch,
+            near: near(record, likeness),
+            documents,
+            before,
+            group,
+            vector,
+        };
+        lines.push(Line::Asked(Box::new(asked.clone())));
+        self.book.asked_in_group(asked);
+        lines.extend(self.noted(changes));
+    }
+
+    /// The lines of changes that the groups have already.
+    fn noted(&mut self, changes: Vec<Change>) -> Vec<Line> {
+        let noted = changes.into_iter().map(|change| match change {
+            Change::Merged { from, into } => {
+                self.book.note_merged(from, into);
+                Line::Merged { from, into }
+            }
+            Change::Moved { member, into } => Line::Moved { question: member, into },
+        });
+        noted.collect()
+    }
+}
