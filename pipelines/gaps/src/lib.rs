@@ -10,6 +10,7 @@ pub mod book;
 pub mod edits;
 pub mod groups;
 pub mod journal;
+mod kept;
 pub mod report;
 pub mod sink;
 #[cfg(test)]

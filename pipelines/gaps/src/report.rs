@@ -248,7 +248,7 @@ fn was_settled(questions: &[&Question]) -> bool {
         let before = question.steps.iter().rfind(|step| step.at < last);
         before.map_or(question.asked.before.is_some() || question.asked.at >= last, |step| !step.outcome.is_gap())
     };
-    questions.iter().all(|question| had_answer(&question))
+    questions.iter().all(had_answer)
 }
 
 /// A state, the documents of the last change towards it, and its epoch.

@@ -202,7 +202,7 @@ fn a_restart_goes_on_and_tells_what_was_not_told() {
     let before = answer("1", 1, "idk", "refund after thirty days", &[OTHER]);
     {
         let mut sink = bench.sink_of(", threshold: Some(0.6)", "one").unwrap();
-        bench.deliver(&mut sink, &[before.clone()]).unwrap();
+        bench.deliver(&mut sink, std::slice::from_ref(&before)).unwrap();
     }
     // A line that is cut off.
     let mut journal = fs::read(bench.path("gaps.jsonl")).unwrap();
