@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -163,6 +163,9 @@ fn one_group(settled: &Settled) -> String {
     }
 }
 
+/// Bytes at the end of the file in which its last record is looked for.
+const END: u64 = 4 << 20;
+
 /// Appends a record to the file of edits, unless it has it: a process was killed after it wrote it.
 ///
 /// # Errors
@@ -171,23 +174,25 @@ fn one_group(settled: &Settled) -> String {
 pub fn append(path: &Path, edit: &Edit) -> io::Result<()> {
     let mut line = serde_json::to_vec(edit)?;
     line.push(b'\n');
-    let before = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    // A torn line is the one that comes now.
-    let whole = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let begin = before[..whole.saturating_sub(1)].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let last: Option<serde_json::Value> = serde_json::from_slice(&before[begin..whole]).ok();
-    if last.is_some_and(|last| last["turn"] == edit.turn) {
-        return Ok(());
-    }
     if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
     }
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    file.set_len(whole as u64)?;
+    let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+    let length = file.metadata()?.len();
+    let start = length.saturating_sub(END);
+    let mut end = Vec::new();
+    file.seek(SeekFrom::Start(start))?;
+    (&mut file).take(END).read_to_end(&mut end)?;
+    // A torn line is the one that comes now.
+    let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let begin = end[..whole.saturating_sub(1)].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let last: Option<serde_json::Value> = serde_json::from_slice(&end[begin..whole]).ok();
+    if last.is_some_and(|last| last["turn"] == edit.turn) {
+        return Ok(());
+    }
+    if whole > 0 || start == 0 {
+        file.set_len(start + whole as u64)?;
+    }
     file.write_all(&line)?;
     file.sync_data()
 }

@@ -222,6 +222,10 @@ fn a_restart_goes_on_and_tells_what_was_not_told() {
     let lines: Vec<&str> = text.lines().take(told).collect();
     fs::write(bench.path("gaps.jsonl"), lines.join("\n") + "\n").unwrap();
     assert_eq!(bench.book().untold.len(), 1);
+    // And a part of the next one.
+    let mut edits = fs::read(bench.path("edits.jsonl")).unwrap();
+    edits.extend_from_slice(b"{\"conversation_id\":");
+    fs::write(bench.path("edits.jsonl"), edits).unwrap();
     let _sink = bench.sink();
     bench.all_told();
     assert_eq!(bench.edits(1).len(), 1);
