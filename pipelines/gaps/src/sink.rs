@@ -38,6 +38,8 @@ use crate::vector::{Codes, dot};
 
 /// Questions with an answer that are kept for comparison.
 const SAMPLES: usize = 256;
+/// An edit is told after so long, although answers go on coming.
+const LONGEST: Duration = Duration::from_secs(3);
 /// How often the time is looked at.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -161,6 +163,8 @@ impl GapsConfig {
         let (kept, meters, shutdown) = (Arc::downgrade(&sink.kept), sink.meters.clone(), context.shutdown().clone());
         let settle = Duration::from_secs_f64(self.settle_s);
         context.runtime().spawn(async move {
+            // Since when there is something to tell.
+            let mut since: Option<Instant> = None;
             loop {
                 tokio::select! {
                     () = tokio::time::sleep(TICK) => {}
@@ -168,8 +172,14 @@ impl GapsConfig {
                 }
                 let Some(kept) = kept.upgrade() else { return };
                 let mut kept = kept.lock();
-                if kept.last.is_none_or(|last| last.elapsed() >= settle) {
+                if kept.book.untold.is_empty() {
+                    since = None;
+                    continue;
+                }
+                let waited = since.get_or_insert_with(Instant::now).elapsed();
+                if waited >= LONGEST.max(settle) || kept.last.is_none_or(|last| last.elapsed() >= settle) {
                     kept.tell(&meters);
+                    since = None;
                 }
             }
         });
