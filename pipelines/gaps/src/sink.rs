@@ -164,7 +164,7 @@ impl GapsConfig {
         let settle = Duration::from_secs_f64(self.settle_s);
         context.runtime().spawn(async move {
             // Since when there is something to tell.
-            let mut since: Option<Instant> = None;
+            let (mut since, mut shown): (Option<Instant>, _) = (None, None);
             loop {
                 tokio::select! {
                     () = tokio::time::sleep(TICK) => {}
@@ -172,6 +172,11 @@ impl GapsConfig {
                 }
                 let Some(kept) = kept.upgrade() else { return };
                 let mut kept = kept.lock();
+                // All questions are looked at, so not with each answer.
+                if kept.last != shown {
+                    shown = kept.last;
+                    meters.show(&kept.book);
+                }
                 if kept.book.untold.is_empty() {
                     since = None;
                     continue;
@@ -240,7 +245,6 @@ impl AnswerSink for GapsSink {
                 kept.is_stale = true;
                 return Err(error);
             }
-            self.meters.show(&kept.book);
             let has_come = |key: &str| delivery.answers().iter().any(|answer| !answer.retracted && *answer.key == *key);
             self.before.retain(|key, _| !has_come(key));
             delivery.took(delivery.answers().len());

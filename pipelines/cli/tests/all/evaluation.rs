@@ -2,7 +2,7 @@
 //! judges on a server say, and what is told of a file of metrics that is wrong.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use turnflow::CATALOG;
 
-use crate::support::root;
+use crate::support::{request_body, root};
 
 /// Answers every request by a function of what is asked, and counts them.
 pub(crate) fn server(reply: fn(&str) -> &'static str) -> (String, Arc<AtomicUsize>) {
@@ -30,17 +30,7 @@ pub(crate) fn server(reply: fn(&str) -> &'static str) -> (String, Arc<AtomicUsiz
 }
 
 fn answer(mut stream: TcpStream, reply: fn(&str) -> &'static str) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let (mut line, mut length) = (String::new(), 0);
-    while line != "\r\n" {
-        line.clear();
-        reader.read_line(&mut line).ok()?;
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
+    let body = request_body(&stream)?;
     let body: Value = serde_json::from_slice(&body).ok()?;
     let asked: String = body["messages"].as_array()?.iter().filter_map(|message| message["content"].as_str()).collect();
     let message = json!({"role": "assistant", "content": reply(&asked)});

@@ -1,6 +1,8 @@
 //! What several tests need: models, data, and the reason to skip where they are missing.
 
 use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -270,4 +272,20 @@ impl Numbers {
     pub fn text(&mut self, words: usize) -> String {
         (0..words).map(|_| self.word()).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// The body of a request, as the server at the other end of a test reads it.
+pub fn request_body(stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut reader = BufReader::new(stream);
+    let (mut line, mut length) = (String::new(), 0);
+    while line != "\r\n" {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(body)
 }

@@ -1,10 +1,11 @@
 //! The first indexing: the server listens and says how far it is, and `turnflow top` sees an `index` that runs.
 
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
+use crate::support::request_body;
 
 /// An embedding server that answers one request for each permit.
 fn embedder() -> (String, Sender<()>) {
@@ -20,17 +21,7 @@ fn embedder() -> (String, Sender<()>) {
 }
 
 fn answer(mut stream: TcpStream, held: &Receiver<()>) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let (mut line, mut length) = (String::new(), 0);
-    while line != "\r\n" {
-        line.clear();
-        reader.read_line(&mut line).ok()?;
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
+    let body = request_body(&stream)?;
     held.recv().ok()?;
     let texts = serde_json::from_slice::<Value>(&body).ok()?["input"].as_array()?.len();
     let data: Vec<Value> = (0..texts).map(|at| json!({"index": at, "embedding": [1.0, 0.5]})).collect();
