@@ -228,6 +228,7 @@ pub(crate) fn answer() -> AnswerRecord {
         revision: 0,
         key: "k".into(),
         retracted: false,
+        withdrawn: false,
         status: Status::Answered,
         query: "how long".into(),
         answer: "Seven years.".into(),

@@ -264,6 +264,12 @@ impl Activity {
         self.metrics.counter(source, "replaced_turns", help).inc();
     }
 
+    /// Counts turns of a source whose answers are taken back, because what they answer was deleted or replaced.
+    pub(crate) fn withdrawn(&self, source: &str, turns: u64) {
+        let help = "Turns whose answers were taken back, because the question was deleted or replaced";
+        self.metrics.counter(source, "withdrawn_turns", help).inc_by(turns);
+    }
+
     /// Times from reading a turn to its first answer.
     pub fn turns(&self) -> Durations {
         self.turns.get()

@@ -64,6 +64,9 @@ pub(crate) struct Said {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Turned {
     pub id: String,
+    /// Whether the agent said it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_agent: bool,
     pub said: u64,
     #[serde(with = "crate::message::value")]
     pub version: Option<jaq_json::Val>,

@@ -67,10 +67,14 @@ pub struct Turn {
     /// When, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<f64>,
-    /// Further fields.
+    /// Further fields. `removed` is a hash of what the turn takes back, see [`REMOVED`].
     #[serde(flatten)]
     pub fields: serde_json::Map<String, serde_json::Value>,
 }
+
+/// The field of a turn that takes back what an earlier one said, or is another version of it: a hash of the text that was
+/// said, in hexadecimal digits. If the text is empty, nothing else is said.
+pub const REMOVED: &str = "removed";
 
 /// What a mapping makes of files.
 #[derive(Debug, Default)]

@@ -1,15 +1,15 @@
 //! Assembly of records as they come: messages wait for what belongs before them, and then become turns for good.
 //!
 //! What [`assemble`](crate::assemble()) does with a whole log is done here with the messages of a conversation that are due:
-//! those that have waited for the time that the form needs, and what belongs before them. A turn that was given stays:
-//! another version of its message, or its deletion, is counted when it comes later than that.
+//! those that have waited for the time that the form needs, and what belongs before them. A turn that was given stays,
+//! and another version of its message, or its deletion, is counted when it comes later than that; with `revise`, it is
+//! another version of the turn, or takes it back.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jaq_json::Val;
 use serde::{Deserialize, Serialize};
 
-use crate::Turn;
 use crate::assemble::{
     LeftOut, before_hand_over, bursts, is_agent, is_shared_only, joined, merged, taken_back, turn_of, versions,
 };
@@ -17,6 +17,7 @@ use crate::calls;
 use crate::chains::{branch, with_conversations};
 use crate::known::{self, Conversation, Memory, Said, Shared, Turned};
 use crate::message::{Call, Item, Message, Options};
+use crate::{REMOVED, Turn};
 
 /// A message or a call that waits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -420,7 +421,12 @@ impl Stream {
             let version = message.version.clone();
             let turn = turn_of(&id, message, &mut last, left_out);
             let may_change = turn.as_ref().filter(|_| self.options.revise && own.is_some() && !parts.contains_key(&at));
-            let turned = may_change.map(|turn| Turned { id: id.clone(), said: known::hash(&turn.text), version });
+            let turned = may_change.map(|turn| Turned {
+                id: id.clone(),
+                is_agent: turn.speaker == "agent",
+                said: known::hash(&turn.text),
+                version,
+            });
             found.extend(turn.map(|turn| (at, turn, false)));
             conversation.last = last;
             for part in parts.remove(&at).into_iter().flatten() {
@@ -433,10 +439,15 @@ impl Stream {
     }
 }
 
-/// The new version of a turn, if a message that became one has another text now.
+/// The new version of a turn, if a message that became one has another text now, or what takes it back, if it is deleted.
 fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Option<Turn> {
-    let own = message.id.as_ref().filter(|_| !message.removed)?;
+    let own = message.id.as_ref()?;
     let mut said = known::get::<Said>(memory, own)?;
+    if message.removed {
+        let taken = taken_back_later(&said, said.turned.as_ref()?, message.time);
+        known::set(memory, own, &Said { turned: None, ..said });
+        return Some(taken);
+    }
     let turned = said.turned.as_mut()?;
     let text = message.text.as_ref()?;
     let is_older = message.version.is_some() && message.version < turned.version;
@@ -447,9 +458,18 @@ fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -
     let mut last = said.turn;
     let mut turn = turn_of(&id, Message { turn: Some(said.turn), ..message.clone() }, &mut last, left_out)?;
     turn.turn = said.turn;
+    turn.fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
     (turned.said, turned.version) = (known::hash(text), message.version.clone());
     known::set(memory, own, &said);
     Some(turn)
+}
+
+/// The record that takes back a turn whose message is deleted.
+fn taken_back_later(said: &Said, turned: &Turned, timestamp: Option<f64>) -> Turn {
+    let mut fields = serde_json::Map::new();
+    fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
+    let speaker = if turned.is_agent { "agent" } else { "user" };
+    Turn { conversation_id: turned.id.clone(), turn: said.turn, speaker, text: String::new(), timestamp, fields }
 }
 
 /// The questions that what is not due yet takes back, with what follows them: the first one of each conversation.

@@ -22,6 +22,9 @@ pub struct Said {
     /// The log of this record, among those that its source has read: its [generation](crate::connector::SourceOffset).
     #[serde(default)]
     pub log: u64,
+    /// The key of its turn, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Arc<str>>,
 }
 
 impl Said {
@@ -136,8 +139,10 @@ mod tests {
     use super::*;
 
     fn change(from: u64, said: &[&str], first: u64) -> ConversationChange {
-        let said =
-            said.iter().map(|text| Said { speaker: Speaker::User, text: (*text).into(), turn: 1, log: 0 }).collect();
+        let said = said
+            .iter()
+            .map(|text| Said { speaker: Speaker::User, text: (*text).into(), turn: 1, log: 0, key: None })
+            .collect();
         ConversationChange { from, said, first, reply: None, groups: Vec::new(), applied: (0, from).into(), used: from }
     }
 

@@ -245,7 +245,7 @@ mod tests {
 
     fn said(text: &str) -> Said {
         // What earlier versions have stored has no turn.
-        Said { speaker: Speaker::User, text: text.into(), turn: 0, log: 0 }
+        Said { speaker: Speaker::User, text: text.into(), turn: 0, log: 0, key: None }
     }
 
     fn rows(database: &redb::Database) -> (u64, u64, u64) {

@@ -346,8 +346,13 @@ mod tests {
     }
 
     fn knows(applied: u64, used: u64) -> ConversationChange {
-        let said =
-            vec![crate::durable::Said { speaker: crate::record::Speaker::User, text: "hm".into(), turn: 1, log: 0 }];
+        let said = vec![crate::durable::Said {
+            speaker: crate::record::Speaker::User,
+            text: "hm".into(),
+            turn: 1,
+            log: 0,
+            key: None,
+        }];
         ConversationChange {
             from: 0,
             said,

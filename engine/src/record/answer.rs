@@ -76,9 +76,12 @@ pub struct AnswerRecord {
     /// (key, revision).
     #[serde(default)]
     pub key: Arc<str>,
-    /// The answer with this key and revision is retracted; another one follows.
+    /// The answer with this key and revision is retracted; another one follows, unless it is `withdrawn`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retracted: bool,
+    /// The answer is retracted for good: its question was deleted, or replaced by another version.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
     /// The outcome of the turn.
     pub status: Status,
     /// The query passed to the retrievers.
@@ -136,7 +139,7 @@ impl AnswerRecord {
 
     /// Whether this is the name of a field of the record. An extra field of a turn must not have such a name.
     pub fn has(field: &str) -> bool {
-        const FIELDS: [&str; 13] = [
+        const FIELDS: [&str; 14] = [
             "conversation_id",
             "turn",
             "revision",
@@ -150,6 +153,7 @@ impl AnswerRecord {
             "stamp",
             "latency_ms",
             "retracted",
+            "withdrawn",
         ];
         FIELDS.contains(&field)
     }

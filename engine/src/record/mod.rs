@@ -33,6 +33,16 @@ pub enum Speaker {
 /// The field of a turn that has the reply of the log's own agent.
 pub const REPLY: &str = "reply";
 
+/// The field of a record that takes back what an earlier one has said: `true`, or the [hash](text_hash) of its text, in
+/// hexadecimal digits, if its turn may have several.
+pub const REMOVED: &str = "removed";
+
+/// The hash of what is said, by which [`REMOVED`] names it.
+pub fn text_hash(text: &str) -> u64 {
+    let hash = blake3::hash(text.trim().as_bytes());
+    hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 /// An utterance in a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Utterance {

@@ -165,6 +165,7 @@ pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerReco
         revision: 0,
         key: turn.key.clone(),
         retracted: false,
+        withdrawn: false,
         status: Status::Failed,
         query: "".into(),
         answer: "".into(),

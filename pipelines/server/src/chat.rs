@@ -42,10 +42,6 @@ pub struct ChatRequest {
     pub stream_options: Option<StreamOptions>,
     /// Number of answers: 1.
     pub n: Option<u64>,
-    /// Not supported: tools that the model may call. With `tool_choice: "none"` they are accepted.
-    pub tools: Option<Value>,
-    /// The former name of `tools`.
-    pub functions: Option<Value>,
     /// Text only.
     pub response_format: Option<Value>,
     /// `none` or `auto`.
@@ -83,9 +79,7 @@ impl ChatRequest {
         }
         check_format("response_format", self.response_format.as_ref())?;
         check_tools("tool_choice", self.tool_choice.as_ref())?;
-        check_tools("function_call", self.function_call.as_ref())?;
-        check_offered("tools", self.tools.as_ref(), self.tool_choice.as_ref())?;
-        check_offered("functions", self.functions.as_ref(), self.function_call.as_ref())
+        check_tools("function_call", self.function_call.as_ref())
     }
 }
 
@@ -104,25 +98,19 @@ pub fn check_format(field: &str, format: Option<&Value>) -> Result<(), ApiError>
     }
 }
 
-/// Refuses tools, unless the request says that none is called: the caller would wait for calls that never come.
-pub fn check_offered(field: &str, tools: Option<&Value>, choice: Option<&Value>) -> Result<(), ApiError> {
-    let is_none = choice.and_then(Value::as_str) == Some("none");
-    match tools {
-        None | Some(Value::Null) => Ok(()),
-        Some(Value::Array(tools)) if tools.is_empty() || is_none => Ok(()),
-        Some(_) => Err(ApiError::unsupported(
-            field,
-            format!("this server calls no tools: leave out `{field}`, or say that none is called (\"none\")"),
-        )),
-    }
-}
-
-/// Refuses a choice that forces a call.
+/// Refuses a choice that forces a call. A client that offers tools (Open WebUI does with each question) takes an answer
+/// without a call.
 pub fn check_tools(field: &str, choice: Option<&Value>) -> Result<(), ApiError> {
     match choice {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(choice)) if choice == "none" || choice == "auto" => Ok(()),
-        Some(_) => Err(ApiError::unsupported(field, format!("tools are unsupported: `{field}` must be none or auto"))),
+        Some(choice) if choice.pointer("/allowed_tools/mode").or(choice.get("mode")) == Some(&"auto".into()) => Ok(()),
+        Some(_) => Err(ApiError::unsupported(
+            field,
+            format!(
+                "this server answers by itself and calls no tools: `{field}` must be left out, \"none\" or \"auto\""
+            ),
+        )),
     }
 }
 
@@ -339,16 +327,16 @@ mod tests {
 
     #[test]
     fn what_is_not_done_is_refused_and_the_rest_accepted() {
-        let read = |value: Value| serde_json::from_value::<ChatRequest>(value).unwrap().check();
-        let with = |field: &str, value: Value| read(json!({ "messages": [], field: value }));
+        let with = |field: &str, value: Value| {
+            serde_json::from_value::<ChatRequest>(json!({ "messages": [], field: value })).unwrap().check()
+        };
         for (field, value) in [
             ("n", json!(2)),
             ("logprobs", json!(true)),
             ("tool_choice", json!("required")),
             ("tool_choice", json!({"type": "function", "function": {"name": "f"}})),
             ("function_call", json!({"name": "f"})),
-            ("tools", json!([{"type": "function"}])),
-            ("functions", json!([{"name": "f"}])),
+            ("tool_choice", json!({"type": "allowed_tools", "allowed_tools": {"mode": "required"}})),
             ("response_format", json!({"type": "json_object"})),
             ("response_format", json!({"type": "json_schema", "json_schema": {}})),
         ] {
@@ -360,14 +348,15 @@ mod tests {
             ("logprobs", json!(false)),
             ("tool_choice", json!("auto")),
             ("tool_choice", Value::Null),
+            ("tool_choice", json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto"}})),
             ("tools", json!([])),
+            ("tools", json!([{"type": "function"}])),
+            ("functions", json!([{"name": "f"}])),
             ("response_format", json!({"type": "text"})),
             ("something_new", json!({"a": 1})),
             ("stream_options", Value::Null),
         ] {
             assert_eq!(with(field, value), Ok(()), "{field}");
         }
-        let unused = json!({ "messages": [], "tools": [{"type": "function"}], "tool_choice": "none" });
-        assert_eq!(read(unused), Ok(()));
     }
 }

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::app::{App, now, unique};
 use crate::auth::Principal;
 use crate::body::Content;
-use crate::chat::{check_format, check_offered, check_tools, first, writer};
+use crate::chat::{check_format, check_tools, first, writer};
 use crate::citations;
 use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
@@ -48,8 +48,6 @@ pub struct ResponseRequest {
     pub conversation: Option<Value>,
     /// Not supported.
     pub background: Option<bool>,
-    /// Not supported: tools that the model may call. With `tool_choice: "none"` they are accepted.
-    pub tools: Option<Value>,
     /// The form of the text: `{"format": {"type": "text"}}`.
     pub text: Option<Value>,
     /// `none` or `auto`.
@@ -74,8 +72,7 @@ impl ResponseRequest {
             return Err(ApiError::unsupported("background", "this server does not answer in the background"));
         }
         check_format("text.format", self.text.as_ref().and_then(|text| text.get("format")))?;
-        check_tools("tool_choice", self.tool_choice.as_ref())?;
-        check_offered("tools", self.tools.as_ref(), self.tool_choice.as_ref())
+        check_tools("tool_choice", self.tool_choice.as_ref())
     }
 
     /// The messages of the input.
@@ -210,7 +207,6 @@ mod tests {
             (json!({ "input": "a", "conversation": "conv_1" }), "conversation"),
             (json!({ "input": "a", "background": true }), "background"),
             (json!({ "input": "a", "tool_choice": "required" }), "tool_choice"),
-            (json!({ "input": "a", "tools": [{"type": "web_search"}] }), "tools"),
             (json!({ "input": "a", "text": {"format": {"type": "json_object"}} }), "text.format"),
             (json!({ "input": [{"type": "item_reference", "id": "x"}] }), "input[0]"),
             (json!({ "input": 7 }), "input"),

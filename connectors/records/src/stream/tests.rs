@@ -266,7 +266,9 @@ fn at_times(code: &str, options: &dyn Fn(&mut Options), records: &[(u64, &str)],
     let steps = records.iter().map(|(now, record)| (*now, Some(*record))).chain([(last, None)]);
     for (now, record) in steps {
         for (turn, _) in stream.release(now, false, &mut memory).turns {
-            shown.push(format!("{} {} {} {}", turn.conversation_id, turn.turn, turn.speaker, turn.text));
+            let removed =
+                turn.fields.get("removed").map_or(String::new(), |hash| format!(" -{}", hash.as_str().unwrap()));
+            shown.push(format!("{} {} {} {}{removed}", turn.conversation_id, turn.turn, turn.speaker, turn.text));
         }
         if let Some(record) = record {
             let value = crate::decode::value(record.as_bytes(), &mut Default::default()).unwrap();
@@ -309,7 +311,10 @@ fn a_turn_whose_message_changes_gets_a_new_version_if_that_is_wanted() {
     ];
     let revise = |options: &mut Options| options.revise = true;
     let first = ["a 1 user One?", "a 1 agent Yes."];
-    let expected = [&first[..], &["a 1 user One and a half?", "a 2 user Two?"]].concat();
+    let taken = |text: &str| format!("-{:x}", known::hash(text));
+    let (changed, gone) =
+        (format!("a 1 user One and a half? {}", taken("One?")), format!("a 1 user  {}", taken("One and a half?")));
+    let expected = [&first[..], &[&changed, &gone, "a 2 user Two?"]].concat();
     assert_eq!(at_times(CHAT, &revise, &records, 5), expected);
     assert_eq!(at_times(CHAT, &|_| {}, &records, 5), [&first[..], &["a 2 user Two?"]].concat());
 }

@@ -127,6 +127,7 @@ impl<'a> Row<'a> {
             revision: self.revision,
             key: self.key.into(),
             retracted: self.retracted,
+            withdrawn: false,
             status: self.status,
             query: self.query.into(),
             answer: self.answer.into(),

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 
 use super::Conversations;
 use super::held::Conversation;
+use super::withdrawn::is_version;
 use crate::durable::{Said, StoredConversation};
+use crate::plan::AnswerMode;
 use crate::record::Speaker;
 use crate::turns::Read;
 
@@ -45,6 +47,12 @@ impl Conversation {
 }
 
 impl Conversations {
+    /// Whether answers stand.
+    fn is_live(&self) -> bool {
+        let plan = self.shared.epochs.current().plan;
+        self.shared.generations.read().get(&plan).is_some_and(|generation| generation.mode != AnswerMode::Once)
+    }
+
     /// Whether the conversation has the same record. If it has another text of the turn, its history ends before it.
     pub(super) fn came_again(&mut self, id: &Arc<str>, read: &Read) -> bool {
         let is_queued = self.source.is_queue || read.place.is_none() || read.history.is_some();
@@ -55,7 +63,7 @@ impl Conversations {
             return false;
         }
         let record = &read.record;
-        let (source, position) = (&self.source.id, &read.position);
+        let (source, position) = (&self.source.clone().id, &read.position);
         match conversation.known(record.speaker, read.turn(), &record.text) {
             Known::New => false,
             Known::Same => {
@@ -69,8 +77,13 @@ impl Conversations {
                 true
             }
             Known::Other(at) => {
+                let former = conversation.withdrawn(at);
                 conversation.cut(at);
                 self.shared.activity.replaced(source);
+                // The retraction comes before the new answer in the queue of each sink.
+                if is_version(read) || self.is_live() {
+                    self.retract(id, former.into_iter().collect());
+                }
                 if !std::mem::replace(&mut self.told.1, true) {
                     tracing::warn!(%source, conversation = %id, turn = record.turn, position,
                         "a turn came again with another text; it is taken as its new version, and the history before it \

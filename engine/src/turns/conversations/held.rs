@@ -88,7 +88,7 @@ impl Conversation {
     pub fn say(&mut self, speaker: Speaker, (turn, log): (u32, u64), text: Arc<str>, limit: usize) {
         self.bytes += text.len();
         self.said_s = StoredConversation::now();
-        self.history.push_back(Said { speaker, text, turn, log });
+        self.history.push_back(Said { speaker, text, turn, log, key: None });
         while self.history.len() > limit
             && let Some(said) = self.history.pop_front()
         {
@@ -111,6 +111,24 @@ impl Conversation {
         self.history.truncate(at);
         self.bytes = self.history.iter().map(|said| said.text.len()).sum();
         self.reply = None;
+    }
+
+    /// Takes some utterances out of the history. The store only appends, so the rest is appended again.
+    pub fn take_out(&mut self, mut is_taken: impl FnMut(&Said) -> bool) -> Vec<Said> {
+        let (taken, rest): (Vec<Said>, Vec<Said>) = self.history.drain(..).partition(|said| is_taken(said));
+        if !taken.is_empty() {
+            self.first += (taken.len() + rest.len()) as u64;
+        }
+        self.history = rest.into();
+        self.bytes = self.history.iter().map(|said| said.text.len()).sum();
+        taken
+    }
+
+    /// The last utterance began the turn with this key.
+    pub fn has_key(&mut self, key: &Arc<str>) {
+        if let Some(said) = self.history.back_mut() {
+            said.key = Some(key.clone());
+        }
     }
 
     /// The history for the next turn: the last `limit` utterances.

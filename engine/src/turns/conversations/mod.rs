@@ -19,6 +19,7 @@ mod replies;
 mod taken_over;
 #[cfg(test)]
 mod tests;
+mod withdrawn;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -41,11 +42,14 @@ use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnsShared, WorkerSt
 use crate::connector::SourceOffset;
 use crate::durable::Loaded;
 use crate::principal::Renewed;
-use crate::record::{REPLY, Speaker, Turn, Utterance};
+use crate::record::{REMOVED, REPLY, Speaker, Turn, Utterance};
 use crate::wake::WakeSlot;
 
 /// The pause between attempts to load conversations.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The pause before a record is looked at again whose turn is being answered again.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// A turn that is being answered.
 struct InFlight {
@@ -93,8 +97,8 @@ struct Conversations {
     again: Option<Instant>,
     sequence: u64,
     workers: usize,
-    /// What came again was logged: equal records, and new versions of turns.
-    told: (bool, bool),
+    /// What came again was logged: equal records, new versions of turns, and what takes back something unknown.
+    told: (bool, bool, bool),
 }
 
 impl Conversations {
@@ -241,6 +245,13 @@ impl Conversations {
                 self.left(&read);
                 continue;
             }
+            if self.is_to_wait(id, &read) {
+                self.put_off(id, read, capability);
+                return;
+            }
+            if self.takes_back(id, &read, &capability) {
+                continue;
+            }
             if self.came_again(id, &read) {
                 self.applied(id, &place);
                 self.uncount(&read);
@@ -287,6 +298,19 @@ impl Conversations {
         }
     }
 
+    /// Puts a record off for a moment.
+    fn put_off(&mut self, id: &Arc<str>, read: Read, capability: Capability<u64>) {
+        let Some(conversation) = self.held.get(id) else { return };
+        conversation.waits = true;
+        conversation.queue.push_front((read, capability));
+        self.held_back.push_back(id.clone());
+        let wake = self.wake.clone();
+        self.shared.handle.spawn(async move {
+            tokio::time::sleep(MOMENT).await;
+            wake.wake();
+        });
+    }
+
     /// The turn of a record. `question`: what the record replies to.
     fn turn(
         &self,
@@ -297,6 +321,9 @@ impl Conversations {
         sequence: u64,
     ) -> Turn {
         let mut record = read.record.clone();
+        if withdrawn::is_version(read) {
+            record.extra.remove(REMOVED);
+        }
         if let Some(question) = question {
             let reply = std::mem::replace(&mut record.text, question);
             record.extra.insert(REPLY.to_owned(), (*reply).into());
@@ -350,6 +377,7 @@ impl Conversations {
             read.record.extra = fields;
         }
         let (history, has_reply) = conversation.begin(&read, question.as_ref(), limit, limit);
+        conversation.has_key(&key);
         let place = RecordOffset::of(&read);
         conversation.running = Some(InFlight { sequence, read: place, has_reply, _capability: capability });
         self.left(&read);
@@ -473,7 +501,7 @@ pub(super) fn build<'s>(
         again: None,
         sequence,
         workers: shape.workers,
-        told: (false, false),
+        told: (false, false, false),
     };
     builder.build(move |_| {
         let mut touched: VecDeque<Arc<str>> = VecDeque::new();

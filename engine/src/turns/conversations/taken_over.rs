@@ -15,13 +15,15 @@ use crate::turns::{Earlier, Generation, Read};
 
 /// A turn that an earlier process answered, while sinks that lack the answer get a copy.
 pub(super) struct TakenOver {
-    id: Arc<str>,
-    sequence: u64,
+    pub(super) id: Arc<str>,
+    pub(super) sequence: u64,
+    /// It was answered by an earlier process. Else its answer is taken back.
+    pub(super) is_recovered: bool,
     /// In a live pipeline: the turn, and the records that the sinks have then.
-    stands: Option<(Turn, BTreeMap<Arc<str>, AnswerRecord>)>,
+    pub(super) stands: Option<(Turn, BTreeMap<Arc<str>, AnswerRecord>)>,
     /// The sinks that have not acknowledged their copy. A reload may replace a sink meanwhile; it
     /// continues until then.
-    copies: Vec<(Arc<SinkHandle>, Arc<Acknowledged>)>,
+    pub(super) copies: Vec<(Arc<SinkHandle>, Arc<Acknowledged>)>,
 }
 
 impl Conversations {
@@ -51,6 +53,7 @@ impl Conversations {
         let sequence = self.sequence;
         let Some(conversation) = self.held.get(id) else { return false };
         let (history, has_reply) = conversation.begin(&read, question.as_ref(), limit, usize::MAX);
+        conversation.has_key(&key);
         conversation.reply = Some(text).filter(|reply| !reply.is_empty() && !has_reply);
         let running = InFlight { sequence, read: RecordOffset::of(&read), has_reply, _capability: capability };
         conversation.running = Some(running);
@@ -68,7 +71,7 @@ impl Conversations {
             sink.deliver(vec![record], &acknowledged);
             (sink, acknowledged)
         });
-        let taken = TakenOver { id: id.clone(), sequence, stands, copies: copies.collect() };
+        let taken = TakenOver { id: id.clone(), sequence, is_recovered: true, stands, copies: copies.collect() };
         if taken.copies.is_empty() {
             self.taken_over(taken);
             return true;
@@ -79,9 +82,13 @@ impl Conversations {
 
     /// Applies a turn whose earlier answer every sink has.
     fn taken_over(&mut self, taken: TakenOver) {
-        let TakenOver { id, sequence, stands, .. } = taken;
+        let TakenOver { id, sequence, is_recovered, stands, .. } = taken;
         let running = self.held.get(&id).and_then(|of| of.running.take_if(|running| running.sequence == sequence));
         let Some(running) = running else { return };
+        if !is_recovered {
+            self.applied(&id, &running.read);
+            return;
+        }
         self.shared.recovered.fetch_add(1, Ordering::AcqRel);
         if let Some((turn, records)) = stands {
             self.local.standing.adopt(turn, records, &self.shared);

@@ -64,7 +64,7 @@ fn source() -> Arc<SourceHandle> {
 }
 
 fn said(text: &str, turn: u32) -> Said {
-    Said { speaker: Speaker::Agent, text: text.into(), turn, log: 0 }
+    Said { speaker: Speaker::Agent, text: text.into(), turn, log: 0, key: None }
 }
 
 /// An agent's utterance, which is applied without a plan.

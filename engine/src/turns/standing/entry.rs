@@ -25,6 +25,8 @@ pub(super) struct Entry {
     /// The turn's fields, if its principal may change.
     pub fields: Option<Box<Map<String, Json>>>,
     pub in_flight: bool,
+    /// It is not answered again any more: what it answers is taken back.
+    pub is_leaving: bool,
     pub waits: bool,
     /// Nothing is known of its principal: it waits until that is seen again.
     pub is_unknown: bool,
@@ -51,8 +53,21 @@ impl Entry {
         let has_principal = shared.principals.is_some() && principal_of(&turn.extra).is_some();
         let fields = has_principal.then(|| Box::new(turn.extra.clone()));
         let stored = (!shared.durable.keeps_standing()).then_some(stored);
-        let (in_flight, is_unknown, slot, failures, follower) = (false, false, None, 0, None);
-        Self { stored, source, since, born, epoch, fields, in_flight, waits, is_unknown, slot, failures, follower }
+        Self {
+            stored,
+            source,
+            since,
+            born,
+            epoch,
+            fields,
+            in_flight: false,
+            is_leaving: false,
+            waits,
+            is_unknown: false,
+            slot: None,
+            failures: 0,
+            follower: None,
+        }
     }
 
     /// A turn of a caller who follows its answer.
@@ -66,6 +81,7 @@ impl Entry {
             epoch: turn.epoch,
             fields: None,
             in_flight: false,
+            is_leaving: false,
             waits: false,
             is_unknown: false,
             slot: None,
@@ -97,6 +113,6 @@ impl Entry {
 
     /// Whether it neither waits nor is being answered.
     pub fn is_idle(&self) -> bool {
-        !self.in_flight && !self.waits
+        !self.in_flight && !self.waits && !self.is_leaving
     }
 }

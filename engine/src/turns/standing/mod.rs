@@ -155,6 +155,7 @@ impl Standing {
         let waits = is_old || slot.is_none() && turn.epoch < newest;
         let former = state.by_key.remove(&turn.key);
         entry.slot = former.as_ref().and_then(|former| former.slot);
+        entry.is_leaving = former.as_ref().is_some_and(|former| former.is_leaving);
         entry.failures = former.map_or(0, |former| former.failures);
         state.by_key.insert(turn.key.clone(), entry);
         state.set_slot(&turn.key, slot);
@@ -183,6 +184,22 @@ impl Standing {
         state.waiting.push_back(key.clone());
         let born = state.number();
         state.by_key.insert(key, Entry::new(stored, true, born, shared));
+    }
+
+    /// Whether a turn is being answered again. If it `leaves`, it is not answered again after that.
+    pub fn is_leaving(&self, key: &Arc<str>, leaves: bool) -> bool {
+        let mut state = self.0.borrow_mut();
+        let Some(entry) = state.by_key.get_mut(key).filter(|entry| entry.in_flight) else { return false };
+        entry.is_leaving |= leaves;
+        true
+    }
+
+    /// Removes a turn whose answer is taken back. Returns the records that its sinks have.
+    pub fn withdraw(&self, key: &Arc<str>, shared: &TurnsShared) -> BTreeMap<Arc<str>, AnswerRecord> {
+        let mut state = self.0.borrow_mut();
+        let stored = state.by_key.get(key).and_then(|entry| entry.stored(key, shared));
+        state.remove(key, shared);
+        stored.map(|stored| stored.records).unwrap_or_default()
     }
 
     /// Loads the standing turns of an earlier process that belong to this worker.

@@ -17,6 +17,7 @@ fn record(status: Status, answer: &str, hits: &[(&str, &str)]) -> AnswerRecord {
         revision: 0,
         key: "k".into(),
         retracted: false,
+        withdrawn: false,
         status,
         query: "q".into(),
         answer: answer.into(),

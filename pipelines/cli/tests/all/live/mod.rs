@@ -20,6 +20,7 @@ mod reload;
 mod resume;
 mod standing;
 mod swapped;
+mod taken_back;
 mod unreadable;
 mod workers;
 
