@@ -34,6 +34,19 @@ impl Said {
     }
 }
 
+/// A turn that is not in the history any more, because that was cut off before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerTurn {
+    /// Who said its text.
+    pub speaker: Speaker,
+    /// Its number.
+    pub turn: u32,
+    /// The [hash](crate::record::text_hash) of the text.
+    pub hash: u64,
+    /// Its key.
+    pub key: Arc<str>,
+}
+
 /// The stored state of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredConversation {
@@ -45,6 +58,9 @@ pub struct StoredConversation {
     pub reply: Option<Arc<str>>,
     /// The groups of the principals whose turns the history has.
     pub groups: Vec<Arc<str>>,
+    /// Turns that are not in the history any more and may be taken back, the latest ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<FormerTurn>,
     /// The offsets of the last applied records.
     pub applied: Applied,
     /// Time of last use, in seconds since the Unix epoch.
@@ -76,6 +92,7 @@ impl StoredConversation {
         }
         self.first = self.first.max(change.first);
         (self.reply, self.groups) = (change.reply.clone(), change.groups.clone());
+        self.former = change.former.clone();
         (self.applied, self.used) = (change.applied.clone(), change.used);
     }
 }
@@ -93,6 +110,9 @@ pub struct ConversationChange {
     pub reply: Option<Arc<str>>,
     /// As in [`StoredConversation::groups`].
     pub groups: Vec<Arc<str>>,
+    /// As in [`StoredConversation::former`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former: Vec<FormerTurn>,
     /// As in [`StoredConversation::applied`].
     pub applied: Applied,
     /// As in [`StoredConversation::used`].
@@ -128,7 +148,8 @@ impl From<ConversationChange> for StoredConversation {
     fn from(change: ConversationChange) -> Self {
         let ConversationChange { from, used, .. } = change;
         let applied = change.applied.clone();
-        let mut known = Self { history: VecDeque::new(), first: from, reply: None, groups: Vec::new(), applied, used };
+        let (history, groups, former) = Default::default();
+        let mut known = Self { history, first: from, reply: None, groups, former, applied, used };
         known.apply(&change);
         known
     }
@@ -143,7 +164,8 @@ mod tests {
             .iter()
             .map(|text| Said { speaker: Speaker::User, text: (*text).into(), turn: 1, log: 0, key: None })
             .collect();
-        ConversationChange { from, said, first, reply: None, groups: Vec::new(), applied: (0, from).into(), used: from }
+        let (groups, former, applied) = (Vec::new(), Vec::new(), (0, from).into());
+        ConversationChange { from, said, first, reply: None, groups, former, applied, used: from }
     }
 
     fn texts(known: &StoredConversation) -> (u64, Vec<&str>) {

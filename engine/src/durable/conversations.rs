@@ -11,7 +11,7 @@ use redb::{ReadTransaction, ReadableDatabase as _, ReadableTable, Table, TableDe
 use serde::{Deserialize, Serialize};
 
 use super::store::{json, table};
-use super::{ConversationChange, Said, StoredConversation};
+use super::{ConversationChange, FormerTurn, Said, StoredConversation};
 use crate::connector::Applied;
 
 /// Heads, by conversation key.
@@ -31,6 +31,8 @@ struct Head {
     reply: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     groups: Vec<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<FormerTurn>,
     applied: Applied,
     used: u64,
 }
@@ -79,12 +81,13 @@ pub(super) fn load(transaction: &ReadTransaction, key: &[u8]) -> Result<Option<S
             }
         }
     }
-    let Head { next, reply, groups, applied, used, .. } = head;
+    let Head { next, reply, groups, former, applied, used, .. } = head;
     Ok(Some(StoredConversation {
         first: next - (history.len() as u64).min(next),
         history,
         reply,
         groups,
+        former,
         applied,
         used,
     }))
@@ -128,8 +131,8 @@ impl<'t> Tables<'t> {
         for (number, utterance) in (change.from..).zip(&change.said).filter(|(number, _)| *number >= change.first) {
             self.utterances.insert(&*utterance_key(key, number), &*json(utterance))?;
         }
-        let ConversationChange { first, reply, groups, applied, used, .. } = change.clone();
-        self.put(key, &Head { first, next: change.next(), reply, groups, applied, used })
+        let ConversationChange { first, reply, groups, former, applied, used, .. } = change.clone();
+        self.put(key, &Head { first, next: change.next(), reply, groups, former, applied, used })
     }
 
     /// Removes a conversation.
@@ -229,7 +232,16 @@ pub(super) fn migrate(database: &redb::Database, most: usize) -> Result<bool, re
             if let Some(Whole { history, reply, applied, used }) = known {
                 tables.change(
                     &key,
-                    &ConversationChange { from: 0, said: history, first: 0, reply, groups: Vec::new(), applied, used },
+                    &ConversationChange {
+                        from: 0,
+                        said: history,
+                        first: 0,
+                        reply,
+                        groups: Vec::new(),
+                        former: Vec::new(),
+                        applied,
+                        used,
+                    },
                 )?;
             }
         }
@@ -278,6 +290,7 @@ mod tests {
                     first,
                     reply: None,
                     groups: vec!["g".into()],
+                    former: Vec::new(),
                     applied: (0, round).into(),
                     used: round,
                 };
@@ -295,6 +308,7 @@ mod tests {
             first: 45,
             reply: None,
             groups: vec!["g".into()],
+            former: Vec::new(),
             applied: (0, 9).into(),
             used: 9,
         };
@@ -331,7 +345,15 @@ mod tests {
         let history = VecDeque::from([said("hm")]);
         assert_eq!(
             known,
-            StoredConversation { history, first: 0, reply, groups: Vec::new(), applied: (1, 2).into(), used: 3 }
+            StoredConversation {
+                history,
+                first: 0,
+                reply,
+                groups: Vec::new(),
+                former: Vec::new(),
+                applied: (1, 2).into(),
+                used: 3
+            }
         );
     }
 }

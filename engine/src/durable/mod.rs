@@ -100,7 +100,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
-pub use self::conversation::{ConversationChange, Said, StoredConversation};
+pub use self::conversation::{ConversationChange, FormerTurn, Said, StoredConversation};
 pub(crate) use self::first::{First, StoreQuestion};
 pub use self::offsets::OffsetTracker;
 use self::store::Store;

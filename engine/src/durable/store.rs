@@ -359,6 +359,7 @@ mod tests {
             first: 0,
             reply: Some("so".into()),
             groups: Vec::new(),
+            former: Vec::new(),
             applied: (1, applied).into(),
             used,
         }

@@ -18,6 +18,7 @@ use crate::citations::Sources;
 use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::links::Links;
+use crate::numbered::Numbered;
 use crate::outline::Outline;
 use crate::task::TaskRun;
 
@@ -118,6 +119,9 @@ pub struct Asking {
     sent: String,
     titles: HashMap<Arc<str>, Arc<str>>,
     links: Links,
+    /// Number of passages that the writers of the answer may cite.
+    passages: usize,
+    numbered: Numbered,
 }
 
 impl Asking {
@@ -149,6 +153,8 @@ impl Asking {
             sent: String::new(),
             titles: HashMap::new(),
             links,
+            passages: 0,
+            numbered: Numbered::default(),
         })
     }
 
@@ -160,6 +166,9 @@ impl Asking {
                     let titles = answer.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.chunk.title.clone()));
                     self.titles.extend(titles);
                 }
+                Some(Event::Node { value: Value::Hits(hits), .. }) => {
+                    self.passages = self.passages.max(hits.hits.len())
+                }
                 Some(Event::Node { .. }) => {}
                 Some(Event::Delta { node, text }) => {
                     // Drafts, and the text of other nodes, are not the answer.
@@ -169,6 +178,7 @@ impl Asking {
                     self.written.push_str(&text);
                     // Nodes behind this one may change the text.
                     let certain = self.outline.effects.certain(&node, &self.written);
+                    let certain = self.numbered.certain(&certain, self.passages);
                     let piece = match certain.trim_end().strip_prefix(self.sent.as_str()) {
                         Some(piece) if !piece.is_empty() => Arc::<str>::from(piece),
                         _ => continue,
@@ -186,18 +196,19 @@ impl Asking {
         }
     }
 
-    fn finish(&self, record: AnswerRecord) -> Result<Finished, ApiError> {
+    fn finish(&mut self, record: AnswerRecord) -> Result<Finished, ApiError> {
         if record.status == Status::Failed {
             return Err(failed(&self.app, &record));
         }
         if self.sent.is_empty() {
             self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
         }
+        let answer = self.numbered.text(&record.answer, record.hits.len());
         Ok(Finished {
-            rest: rest_of(&record.answer, &self.sent),
+            rest: rest_of(&answer, &self.sent),
             finish: finish_of(&record),
-            answer: record.answer.to_string(),
-            sources: Sources::of(&record, &self.links, &self.titles),
+            answer,
+            sources: Sources::of(&record, &self.links, &self.titles).in_order(&self.numbered),
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
             tokens: record.tokens,
         })

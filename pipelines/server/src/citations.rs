@@ -11,12 +11,13 @@ use turnflow_operators::citations::marks;
 
 use crate::config::Citations;
 use crate::links::Links;
+use crate::numbered::Numbered;
 
 /// The request header that selects the format of sources.
 const HEADER: &str = "x-turnflow-citations";
 
 /// A passage that an answer is based on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// Its id.
     pub passage: Arc<str>,
@@ -96,13 +97,32 @@ impl Sources {
         Self { all, answers: record.status == Status::Answered }
     }
 
+    /// The sources with new numbers. Each has a title of its own, because clients take those with one title for one.
+    #[must_use]
+    pub fn in_order(mut self, numbered: &Numbered) -> Self {
+        let mut all: Vec<Option<Source>> = self.all.into_iter().map(Some).collect();
+        // A number of no passage was in the text before that was known.
+        let order = numbered.order(all.len()).into_iter();
+        self.all = order.map(|number| all.get_mut(number - 1).and_then(Option::take).unwrap_or_default()).collect();
+        let mut titles: HashMap<String, usize> = HashMap::new();
+        for source in &mut self.all {
+            let known = titles.entry(source.title.clone()).or_default();
+            *known += 1;
+            if *known > 1 {
+                source.title = format!("{} ({known})", source.title);
+            }
+        }
+        self
+    }
+
     /// What a text cites, in the order of its marks. A text without marks that answers the question cites every passage at
     /// its end: the passages are all that is known.
     pub fn cited(&self, text: &str) -> Vec<Citation> {
         let marks = marks(text, self.all.len());
         let mut at = Characters::of(text);
         let cite = |number: usize, start_index: usize, end_index: usize| {
-            let Source { passage, url, title } = self.all.get(number.checked_sub(1)?)?.clone();
+            let source = self.all.get(number.checked_sub(1)?).filter(|source| !source.url.is_empty());
+            let Source { passage, url, title } = source?.clone();
             Some(Citation { number, passage, url, title, start_index, end_index })
         };
         if marks.is_empty() {
@@ -216,6 +236,22 @@ mod tests {
         assert_eq!(shown("Ä [3], b [1, 3]."), [(3, 2, 5), (1, 9, 15), (3, 9, 15)]);
         assert_eq!(shown("ab"), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
         assert_eq!(sources(&["a"], false).cited("I do not know."), []);
+    }
+
+    #[test]
+    fn sources_follow_the_numbers_of_the_text() {
+        let mut numbered = Numbered::default();
+        let text = numbered.text("x [3] y [1][3]", 3);
+        let of = sources(&["a", "b", "b"], true).in_order(&numbered);
+        let found: Vec<(usize, String, String)> =
+            of.cited(&text).into_iter().map(|cited| (cited.number, cited.url, cited.title)).collect();
+        let expected = [(1, "/b", "b"), (2, "/a", "a"), (1, "/b", "b")];
+        assert_eq!(found, expected.map(|(number, url, title)| (number, url.to_owned(), title.to_owned())));
+        let titles: Vec<&str> = of.all.iter().map(|source| source.title.as_str()).collect();
+        assert_eq!(titles, ["b", "a", "b (2)"]);
+        // A number of no passage.
+        numbered.text("[7]", 9);
+        assert_eq!(sources(&["a"], true).in_order(&numbered).cited("[1] [2] [3]").len(), 1);
     }
 
     #[test]

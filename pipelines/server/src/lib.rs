@@ -69,6 +69,7 @@ mod live;
 mod mcp;
 mod metrics;
 mod models;
+mod numbered;
 mod observed;
 mod openapi;
 mod origin;

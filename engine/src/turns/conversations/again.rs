@@ -56,7 +56,7 @@ impl Conversations {
     /// Whether the conversation has the same record. If it has another text of the turn, its history ends before it.
     pub(super) fn came_again(&mut self, id: &Arc<str>, read: &Read) -> bool {
         let is_queued = self.source.is_queue || read.place.is_none() || read.history.is_some();
-        let idle_s = self.shared.limits.read().idle_s;
+        let (idle_s, is_live) = (self.shared.limits.read().idle_s, self.is_live());
         let Some(conversation) = self.held.get(id).filter(|_| !is_queued) else { return false };
         // A question that a monitor asks each day is asked again.
         if conversation.said_s.saturating_add(idle_s) < StoredConversation::now() {
@@ -65,7 +65,16 @@ impl Conversations {
         let record = &read.record;
         let (source, position) = (&self.source.clone().id, &read.position);
         match conversation.known(record.speaker, read.turn(), &record.text) {
-            Known::New => false,
+            Known::New => {
+                // The history was cut off before an earlier version.
+                let former = match is_version(read) || is_live {
+                    true => conversation
+                        .take_former(|former| former.speaker == record.speaker && former.turn == record.turn),
+                    false => Vec::new(),
+                };
+                self.retract(id, former.into_iter().map(Into::into).collect());
+                false
+            }
             Known::Same => {
                 self.shared.activity.repeated(source);
                 self.shared.repeated.fetch_add(1, Ordering::AcqRel);
@@ -81,7 +90,7 @@ impl Conversations {
                 conversation.cut(at);
                 self.shared.activity.replaced(source);
                 // The retraction comes before the new answer in the queue of each sink.
-                if is_version(read) || self.is_live() {
+                if is_version(read) || is_live {
                     self.retract(id, former.into_iter().collect());
                 }
                 if !std::mem::replace(&mut self.told.1, true) {

@@ -9,12 +9,14 @@ use timely::dataflow::operators::Capability;
 
 use super::InFlight;
 use crate::connector::Applied;
-use crate::durable::{ConversationChange, Said, StoredConversation};
-use crate::record::{Speaker, Utterance};
+use crate::durable::{ConversationChange, FormerTurn, Said, StoredConversation};
+use crate::record::{Speaker, Utterance, text_hash};
 use crate::turns::Read;
 
 /// The overhead of a conversation in addition to its utterances.
 const OVERHEAD: usize = 512;
+/// Maximum number of turns that a conversation remembers beside its history.
+const FORMER: usize = 64;
 /// Maximum number of conversations to check per eviction.
 const LOOKED_AT: usize = 1000;
 
@@ -40,6 +42,8 @@ pub(super) struct Conversation {
     pub reply: Option<Arc<str>>,
     /// The groups of the principals whose turns the history has.
     groups: Vec<Arc<str>>,
+    /// Turns that are not in the history any more and may be taken back.
+    former: Vec<FormerTurn>,
     /// The last applied records.
     pub applied: Applied,
     /// When something was said last, in seconds since the Unix epoch. Records that come again do not count.
@@ -58,6 +62,7 @@ impl Conversation {
         self.applied = known.applied.clone();
         (self.first, self.kept) = (known.next(), known.next());
         self.said_s = known.used;
+        self.former = known.former;
         if known.used.saturating_add(idle_s) >= StoredConversation::now() {
             self.first = known.first;
             self.bytes = known.history.iter().map(|said| said.text.len()).sum();
@@ -72,7 +77,7 @@ impl Conversation {
     pub fn continue_for(&mut self, groups: Vec<Arc<str>>) {
         if !self.is_known_to(&groups) {
             self.first += self.history.len() as u64;
-            self.history.clear();
+            self.leave_behind(0);
             self.bytes = 0;
             self.reply = None;
         }
@@ -108,9 +113,31 @@ impl Conversation {
     /// Ends the history before an utterance. The store only appends, so the rest is appended again.
     pub fn cut(&mut self, at: usize) {
         self.first += self.history.len() as u64;
-        self.history.truncate(at);
+        self.leave_behind(at);
         self.bytes = self.history.iter().map(|said| said.text.len()).sum();
         self.reply = None;
+    }
+
+    /// Drops the history from an utterance on, but for the keys of its turns.
+    fn leave_behind(&mut self, at: usize) {
+        let former = self.history.drain(at.min(self.history.len())..).filter_map(|said| {
+            let (speaker, turn, hash) = (said.speaker, said.turn, text_hash(&said.text));
+            Some(FormerTurn { speaker, turn, hash, key: said.key? })
+        });
+        self.former.extend(former);
+        self.former.drain(..self.former.len().saturating_sub(FORMER));
+    }
+
+    /// Takes turns that are not in the history any more.
+    pub fn take_former(&mut self, is_taken: impl Fn(&FormerTurn) -> bool) -> Vec<FormerTurn> {
+        self.former.extract_if(.., |former| is_taken(former)).collect()
+    }
+
+    /// The keys of turns of this number, in the history or not.
+    pub fn keys(&self, speaker: Speaker, turn: u32) -> impl Iterator<Item = &Arc<str>> {
+        let said = self.history.iter().filter(move |said| said.speaker == speaker && said.turn == turn);
+        let former = self.former.iter().filter(move |former| former.speaker == speaker && former.turn == turn);
+        said.filter_map(|said| said.key.as_ref()).chain(former.map(|former| &former.key))
     }
 
     /// Takes some utterances out of the history. The store only appends, so the rest is appended again.
@@ -149,6 +176,7 @@ impl Conversation {
             first: self.first,
             reply: self.reply.clone(),
             groups: self.groups.clone(),
+            former: self.former.clone(),
             applied: self.applied.clone(),
             // Nothing was said yet if its first record was no utterance.
             used: if self.said_s == 0 { StoredConversation::now() } else { self.said_s },

@@ -95,6 +95,7 @@ fn a_history_that_cannot_be_read_is_waited_for() {
         first: 0,
         reply: None,
         groups: Vec::new(),
+        former: Vec::new(),
         applied: (0, 1).into(),
         used,
     };

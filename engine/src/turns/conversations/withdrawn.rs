@@ -12,7 +12,7 @@ use timely::dataflow::operators::Capability;
 use super::held::Conversation;
 use super::taken_over::TakenOver;
 use super::{Conversations, InFlight, RecordOffset};
-use crate::durable::Said;
+use crate::durable::{FormerTurn, Said};
 use crate::record::{AnswerRecord, Provenance, REMOVED, Speaker, Status, text_hash};
 use crate::sinks::{Acknowledged, SinkHandle};
 use crate::turns::Read;
@@ -28,8 +28,8 @@ pub(super) struct Withdrawn {
 /// Which utterances of its turn a record takes back.
 enum Removal {
     All,
-    OfText(Arc<str>),
-    OfHash(u64),
+    /// Those with this hash.
+    Of(u64),
 }
 
 impl Removal {
@@ -37,17 +37,16 @@ impl Removal {
     fn of(read: &Read) -> Option<Self> {
         match read.record.extra.get(REMOVED)? {
             Json::Bool(true) if is_blank(read) => Some(Self::All),
-            Json::Bool(true) => Some(Self::OfText(read.record.text.clone())),
-            Json::String(hash) if is_blank(read) => u64::from_str_radix(hash, 16).ok().map(Self::OfHash),
+            Json::Bool(true) => Some(Self::Of(text_hash(&read.record.text))),
+            Json::String(hash) if is_blank(read) => u64::from_str_radix(hash, 16).ok().map(Self::Of),
             _ => None,
         }
     }
 
-    fn names(&self, text: &str) -> bool {
+    fn names(&self, hash: u64) -> bool {
         match self {
             Self::All => true,
-            Self::OfText(of) => of.trim() == text.trim(),
-            Self::OfHash(of) => *of == text_hash(text),
+            Self::Of(of) => *of == hash,
         }
     }
 }
@@ -68,8 +67,13 @@ impl Conversation {
         (0..self.history.len()).filter(is_named).filter_map(|at| self.withdrawn(at)).collect()
     }
 
-    /// Takes back what a turn has said, with the pipeline's own answer to it. Returns whether it was in the history.
-    fn take_back(&mut self, read: &Read, removal: &Removal) -> bool {
+    /// Takes back what a turn has said, with the pipeline's own answer to it. Returns its turns; `None`: it is not known.
+    fn take_back(&mut self, read: &Read, removal: &Removal) -> Option<Vec<Withdrawn>> {
+        let mut withdrawn = self.named(read, removal);
+        let (speaker, turn) = (read.record.speaker, read.record.turn);
+        let is_former =
+            |former: &FormerTurn| former.speaker == speaker && former.turn == turn && removal.names(former.hash);
+        withdrawn.extend(self.take_former(is_former).into_iter().map(Withdrawn::from));
         if self.history.back().is_some_and(|last| is_named(read, removal, last)) {
             self.reply = None;
         }
@@ -79,7 +83,7 @@ impl Conversation {
             is_answer_of_taken = is_named(read, removal, said) || is_answer_of_taken && is_own;
             is_answer_of_taken
         });
-        !taken.is_empty()
+        (!taken.is_empty() || !withdrawn.is_empty()).then_some(withdrawn)
     }
 
     /// The turn that this utterance began, and the answer that the history has to it. What answers a question is that of the
@@ -113,13 +117,12 @@ impl Conversations {
         let is_queued = self.source.is_queue || read.place.is_none() || read.history.is_some();
         let Some(removal) = Removal::of(read).filter(|_| !is_queued) else { return false };
         let Some(conversation) = self.held.get(id) else { return false };
-        let (withdrawn, record) = (conversation.named(read, &removal), &read.record);
-        let is_taken = conversation.take_back(read, &removal);
-        if !is_taken && !std::mem::replace(&mut self.told.2, true) {
+        let (withdrawn, record) = (conversation.take_back(read, &removal), &read.record);
+        if withdrawn.is_none() && !std::mem::replace(&mut self.told.2, true) {
             tracing::warn!(source = %self.source.id, conversation = %id, turn = record.turn, position = read.position,
                 "a record takes back what the conversation does not have, or has forgotten; nothing is taken back");
         }
-        let copies = self.retract(id, withdrawn);
+        let copies = self.retract(id, withdrawn.unwrap_or_default());
         self.uncount(read);
         self.left(read);
         if copies.is_empty() {
@@ -142,10 +145,8 @@ impl Conversations {
     pub(super) fn is_to_wait(&mut self, id: &Arc<str>, read: &Read) -> bool {
         let local = self.local.clone();
         let Some(conversation) = self.held.get(id) else { return false };
-        let is_of = |said: &&Said| said.speaker == read.record.speaker && said.turn == read.record.turn;
-        let mut keys = conversation.history.iter().filter(is_of).filter_map(|said| said.key.as_ref());
         let takes_back = Removal::of(read).is_some();
-        keys.any(|key| local.standing.is_leaving(key, takes_back))
+        conversation.keys(read.record.speaker, read.record.turn).any(|key| local.standing.is_leaving(key, takes_back))
     }
 
     /// Retracts answers for good: the sinks get the retraction of what they have, and the turns stand no more.
@@ -184,7 +185,16 @@ impl Conversations {
 
 fn is_named(read: &Read, removal: &Removal, said: &Said) -> bool {
     let record = &read.record;
-    said.speaker == record.speaker && said.turn == record.turn && record.turn > 0 && removal.names(&said.text)
+    said.speaker == record.speaker
+        && said.turn == record.turn
+        && record.turn > 0
+        && removal.names(text_hash(&said.text))
+}
+
+impl From<FormerTurn> for Withdrawn {
+    fn from(FormerTurn { turn, key, .. }: FormerTurn) -> Self {
+        Self { key, turn, question: "".into(), answer: "".into() }
+    }
 }
 
 impl Withdrawn {
@@ -197,7 +207,7 @@ impl Withdrawn {
             key: self.key.clone(),
             retracted: true,
             withdrawn: true,
-            status: if self.answer.is_empty() { Status::Failed } else { Status::Answered },
+            status: Status::Answered,
             query: self.question.clone(),
             answer: self.answer.clone(),
             error: None,
