@@ -115,10 +115,13 @@ impl Book {
         group
     }
 
-    /// The questions of each group, by number.
+    /// The questions of each group, by number, without those that were deleted.
     pub fn members(&self) -> BTreeMap<GroupId, Vec<usize>> {
         let mut members: BTreeMap<GroupId, Vec<usize>> = BTreeMap::new();
-        for at in 0..self.questions.len() {
+        for (at, question) in self.questions.iter().enumerate() {
+            if question.asked.outcome == Outcome::Withdrawn {
+                continue;
+            }
             members.entry(self.groups.of(at)).or_default().push(at);
         }
         members
@@ -187,7 +190,13 @@ impl Book {
         question.asked.epoch = epoch;
         question.asked.near = near;
         question.steps.push(Step { epoch, at: when, outcome, documents: documents.clone() });
-        if was.is_gap() == outcome.is_gap() {
+        if outcome == Outcome::Withdrawn {
+            self.untold.retain(|untold| untold.question != at);
+            return;
+        }
+        // A process that was killed had not noted that its answer came back.
+        let was_gap = if was == Outcome::Withdrawn { outcome.is_gap() } else { was.is_gap() };
+        if was_gap == outcome.is_gap() {
             return;
         }
         // Answered and lost again before anybody was told: nothing has changed.

@@ -26,12 +26,14 @@ pub enum Outcome {
     Unsupported,
     /// Its user said that the answer does not help.
     Unhelpful,
+    /// The question was deleted, or replaced by another version.
+    Withdrawn,
 }
 
 impl Outcome {
     /// Whether the question lacks an answer.
     pub fn is_gap(self) -> bool {
-        self != Self::Answered
+        !matches!(self, Self::Answered | Self::Withdrawn)
     }
 }
 

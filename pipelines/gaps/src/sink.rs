@@ -262,6 +262,15 @@ impl GapsSink {
         let (mut new, mut seen, mut samples) = (Vec::new(), HashMap::new(), book.samples.len());
         for record in answers {
             let outcome = self.config.outcome(record);
+            if record.withdrawn {
+                let known = book.question(&record.key).filter(|known| known.asked.outcome != Outcome::Withdrawn);
+                if known.is_some() {
+                    let (before, documents) = Default::default();
+                    let (record, outcome, need) = (record.clone(), Outcome::Withdrawn, Need::Again);
+                    new.push(New { record, outcome, before, documents, need });
+                }
+                continue;
+            }
             if record.retracted {
                 self.before.insert(record.key.clone(), Before::of(record, outcome));
                 continue;

@@ -196,6 +196,24 @@ fn an_edit_settles_and_another_one_breaks() {
 }
 
 #[test]
+fn a_question_that_is_deleted_is_in_no_gap() {
+    let bench = Bench::new();
+    let mut sink = bench.sink();
+    let one = answer("1", 1, "idk", "refund after thirty days", &[OTHER]);
+    let other = answer("2", 1, "idk", "does office open every morning", &[OTHER]);
+    bench.deliver(&mut sink, &[one.clone(), other]).unwrap();
+    let withdrawn = AnswerRecord { withdrawn: true, ..retracted(&one) };
+    for _ in 0..2 {
+        bench.deliver(&mut sink, std::slice::from_ref(&withdrawn)).unwrap();
+    }
+    let report = bench.report();
+    assert_eq!((report.open_questions, report.gaps.len()), (1, 1), "{report:?}");
+    // Its new version is another question.
+    bench.deliver(&mut sink, &[answer("3", 1, "idk", "refund after sixty days", &[OTHER])]).unwrap();
+    assert_eq!(bench.report().open_questions, 2);
+}
+
+#[test]
 fn a_restart_goes_on_and_tells_what_was_not_told() {
     let bench = Bench::new();
     let refunds = ("refunds.md", "A refund after thirty days is possible.");
