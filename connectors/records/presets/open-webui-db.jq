@@ -1,7 +1,9 @@
-#: {"decode": "sqlite", "query": "SELECT id, created_at, chat FROM chat ORDER BY created_at, id"}
-# Open WebUI's database: a row is a whole chat, whose messages are a tree. What the model thought is markup in its answer.
+#: {"branch": true, "decode": "sqlite", "query": "SELECT id, created_at, chat FROM chat ORDER BY created_at, id"}
+# Open WebUI's database: a row is a whole chat, whose messages are a tree, and is written anew with each message. What the
+# model thought is markup in its answer, and an answer that is still written is not done.
 .id as $id | .chat | fromjson | .history | .messages as $all
 | [.currentId | select(. != null) | recurse($all[.].parentId; . != null)] | reverse[] | $all[.]
 | select((.error // false) == false)
-| {conversation: $id, speaker: (.role | role), time: .timestamp,
+| select(.role == "user" or .done != false)
+| {id: "\($id)/\(.id)", parent: (.parentId | if . then "\($id)/\(.)" else null end), conversation: $id, speaker: (.role | role), time: .timestamp,
    text: (.content | parts_text | sub("^\\s*<details type=\"reasoning\".*?</details>\\s*"; ""; "s"))}

@@ -45,7 +45,7 @@ use turnflow_records::Options;
 
 use self::listing::Glob;
 use self::run::Run;
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, with_places};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, with_places};
 
 /// Maximum number of files that are open.
 const OPEN: usize = 64;
@@ -93,7 +93,7 @@ fn max_line_bytes() -> usize {
 impl FilesConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: None, reads_files: true }
+        MapFields { map: map.as_ref(), conversations, file: None, reads: Reads::Files }
     }
 
     /// Builds the source without its mapping. It accesses no file until it runs.

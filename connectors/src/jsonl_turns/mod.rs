@@ -51,7 +51,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use self::listed::Listed;
 use self::tail::Tail;
 use crate::jsonl_corpus::directory_of;
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, fitting, mapped};
 use crate::watch::Watch;
 
 /// How often the file is checked without an event.
@@ -88,7 +88,7 @@ fn max_line_bytes() -> usize {
 impl JsonLinesConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads_files: false }
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Records }
     }
 
     /// Builds the source without its mapping. It accesses no file until it runs.

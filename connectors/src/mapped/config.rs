@@ -90,8 +90,19 @@ pub struct MapFields<'a> {
     pub conversations: &'a ConversationsConfig,
     /// The file that it reads.
     pub file: Option<&'a Path>,
-    /// Whether it reads files of all forms, and does not only get records of JSON.
-    pub reads_files: bool,
+    /// What it reads.
+    pub reads: Reads,
+}
+
+/// What a source with a mapping reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Records of JSON.
+    Records,
+    /// Rows of a database, as a mapping for files of the form `sqlite` gets them.
+    Rows,
+    /// Files of all forms.
+    Files,
 }
 
 impl MapFields<'_> {
@@ -122,8 +133,12 @@ impl MapFields<'_> {
 
     /// Whether the source reads this form.
     fn reads(&self, form: &str) -> bool {
-        // A database is read while it changes by a source of its own.
-        form == "jsonl" || self.reads_files && form != "sqlite"
+        match self.reads {
+            Reads::Records => form == "jsonl",
+            Reads::Rows => matches!(form, "jsonl" | "sqlite"),
+            // A database is read while it changes by a source of its own.
+            Reads::Files => form != "sqlite",
+        }
     }
 
     /// What `explain` adds.
@@ -158,7 +173,7 @@ impl MapFields<'_> {
             settle_ms: (settle_s * 1000.0) as u64,
             max_waiting: conversations.max_waiting,
             path: file.map_or_else(|| id.to_owned(), |file| file.display().to_string()),
-            names_files: self.reads_files,
+            names_files: self.reads == Reads::Files,
             assembly: Options {
                 with_agent: conversations.with_agent.unwrap_or(options.with_agent),
                 branch: conversations.branch.unwrap_or(options.branch),

@@ -36,7 +36,7 @@ use turnflow_engine::connector::{
 use turnflow_engine::metrics::Counter;
 use turnflow_engine::panics::caught;
 
-pub use self::config::{ConversationsConfig, MapConfig, MapFields};
+pub use self::config::{ConversationsConfig, MapConfig, MapFields, Reads};
 pub(crate) use self::fitting::fitting;
 use self::intake::{Intake, now};
 #[cfg(feature = "remote")]

@@ -20,7 +20,7 @@ fn source(directory: &Path, fields: &str) -> Mapped {
         map: config.map.as_ref(),
         conversations: &config.conversations,
         file: Some(&file),
-        reads_files: false,
+        reads: Reads::Records,
     };
     let place = Place::File(directory.canonicalize().unwrap().join(FILE));
     Begun::of(&fields, "turns", place, Counts::default()).unwrap().over(Box::new(config.source(directory)))

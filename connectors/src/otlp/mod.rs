@@ -45,7 +45,7 @@ use turnflow_engine::spec::from_tree;
 
 use self::door::{Batch, Door, Outcome};
 use self::listen::{Listener, Listening};
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, mapped};
 use crate::secret::Secret;
 
 /// Fields of `Otlp`.
@@ -95,7 +95,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 impl OtlpConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: Some(map), conversations, file: None, reads_files: false }
+        MapFields { map: Some(map), conversations, file: None, reads: Reads::Records }
     }
 
     /// Builds the source without its mapping.

@@ -41,7 +41,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::rows::{Database, Fault, Row};
 use crate::jsonl_corpus::directory_of;
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, mapped};
 use crate::remote::{Retry, passing};
 
 /// Fields of `Sqlite`.
@@ -92,7 +92,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 impl SqliteConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads_files: false }
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Rows }
     }
 
     /// Builds the source. It opens the database when it runs.

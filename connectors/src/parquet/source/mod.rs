@@ -48,7 +48,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use self::table::{Columns, Table};
 use crate::jsonl_corpus::directory_of;
 use crate::lines::Line;
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, mapped};
 use crate::readers::Format;
 use crate::watch::FileStamp;
 
@@ -143,7 +143,7 @@ impl ParquetConfig {
 impl ParquetConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads_files: false }
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Records }
     }
 }
 

@@ -50,7 +50,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::connect::{Calls, Server, check_server};
 use super::names::{Table, check_name, check_slot, check_table};
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, fitting, mapped};
 use crate::remote::{Retry, lasting, passing};
 use crate::secret::Secret;
 
@@ -129,7 +129,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl PostgresConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads_files: false }
+        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads: Reads::Rows }
     }
 }
 
