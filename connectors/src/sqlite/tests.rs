@@ -123,6 +123,52 @@ fn rows_that_are_rewritten_give_what_is_new_in_them() {
     running.end(true).unwrap_err();
 }
 
+/// Open WebUI writes a chat anew with each message, and while an answer is written.
+#[test]
+fn a_chat_of_open_webui_is_followed_while_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let schema = "CREATE TABLE chat (id TEXT PRIMARY KEY, created_at INTEGER, updated_at INTEGER, chat JSON)";
+    let writer = database(directory.path(), schema);
+    // Messages: id, parent, speaker, text, whether it is done.
+    let write = |messages: &[(&str, Option<&str>, &str, &str, bool)], current: &str| {
+        let mut all = serde_json::Map::new();
+        for (id, parent, role, content, done) in messages {
+            let message = serde_json::json!({
+                "id": id, "parentId": parent, "role": role, "content": content, "timestamp": 7, "done": done,
+            });
+            all.insert((*id).to_owned(), message);
+        }
+        let chat = serde_json::json!({ "history": { "currentId": current, "messages": all } }).to_string();
+        writer.execute("INSERT OR REPLACE INTO chat VALUES ('c', 1, 2, ?1)", [chat]).unwrap();
+    };
+    let fields = "query: \"SELECT id, created_at, updated_at, chat FROM chat\", cursor: \"updated_at\", every_s: 0.01, \
+                  map: Preset(\"open-webui-db\"), conversations: (revise: true)";
+    let path = FilePath::from(&*directory.path().join("log.db"));
+    let config = SqliteConfig { path, ..config(fields) };
+    let running = Turns::run(Whole(block_on(config.build(&context())).unwrap()), Mode::Follow);
+    let said = || {
+        let record = running.take().record;
+        (record.turn, format!("{:?}: {}", record.speaker, record.text))
+    };
+    let (asked, half) = (("q", None, "user", "When?", true), ("a", Some("q"), "assistant", "At", false));
+    write(&[asked, half], "a");
+    assert_eq!(said(), (1, "User: When?".to_owned()));
+    let answered = ("a", Some("q"), "assistant", "At nine.", true);
+    write(&[asked, answered], "a");
+    assert_eq!(said(), (1, "Agent: At nine.".to_owned()));
+    // The answer is written anew, and then the question is edited: what is on another branch has the numbers of this one.
+    let other = ("b", Some("q"), "assistant", "At ten.", true);
+    write(&[asked, answered, other], "b");
+    assert_eq!(said(), (1, "Agent: At ten.".to_owned()));
+    let next = ("r", Some("b"), "user", "And where?", true);
+    write(&[asked, answered, other, next], "r");
+    assert_eq!(said(), (2, "User: And where?".to_owned()));
+    let edited = ("s", Some("b"), "user", "And who?", true);
+    write(&[asked, answered, other, next, edited], "s");
+    assert_eq!(said(), (2, "User: And who?".to_owned()));
+    running.end(true).unwrap_err();
+}
+
 struct Whole(Box<dyn TurnSource>);
 
 impl TurnSource for Whole {
