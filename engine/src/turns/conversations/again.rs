@@ -88,6 +88,10 @@ impl Conversations {
             Known::Other(at) => {
                 let former = conversation.withdrawn(at);
                 conversation.cut(at);
+                if is_version(read) || is_live {
+                    // It is taken back now.
+                    conversation.take_former(|left| former.as_ref().is_some_and(|former| former.key == left.key));
+                }
                 self.shared.activity.replaced(source);
                 // The retraction comes before the new answer in the queue of each sink.
                 if is_version(read) || is_live {

@@ -19,7 +19,7 @@ use crate::turns::Read;
 
 /// A turn whose answer is taken back.
 pub(super) struct Withdrawn {
-    key: Arc<str>,
+    pub(super) key: Arc<str>,
     turn: u32,
     question: Arc<str>,
     answer: Arc<str>,
