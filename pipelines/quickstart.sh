@@ -44,12 +44,13 @@ answered() { [ -e "$answers" ] && [ "$(wc -l <"$answers")" -ge "$1" ]; }
 epoch() { sed -n 's/.*"epoch":\([0-9]*\).*/\1/p' "$work/state/epoch.json"; }
 published() { [ "$(epoch)" -gt "$1" ]; }
 
-# ask QUESTION: appends a turn to the log, and waits until it is answered.
+# ask QUESTION: appends a call to the assistant's log, as its proxy would, and waits until the question is answered.
 turns=0
 ask() {
     turns=$((turns + 1))
-    printf '{"conversation_id": "quickstart-%s", "turn": 1, "speaker": "user", "text": "%s"}\n' "$turns" "$1" \
-        >>"$work/conversations.jsonl"
+    messages=$(printf '[{"role": "user", "content": "%s"}]' "$1")
+    printf '{"id": "ask-%s", "session_id": "quickstart-%s", "request": {"model": "small-chat", "messages": %s}}\n' \
+        "$turns" "$turns" "$messages" >>"$work/assistant.jsonl"
     expected=$((expected + 1))
     wait_for 60 "the answer" answered "$expected"
     answer=$(grep "\"conversation_id\":\"quickstart-$turns\"" "$answers")
@@ -58,14 +59,16 @@ ask() {
 rm -rf "$work"
 mkdir -p "$work"
 cp -R examples/handbook "$work/handbook"
-cp examples/conversations.jsonl "$work/conversations.jsonl"
-expected=$(grep -c '"speaker": "user"' "$work/conversations.jsonl")
+cp examples/assistant.jsonl "$work/assistant.jsonl"
+# What the log says, as turns; each call repeats the ones before it.
+"$turnflow" map --preset openai-chat "$work/assistant.jsonl" >"$work/turns.jsonl"
+expected=$(grep -c '"speaker":"user"' "$work/turns.jsonl")
 
-say "Running pipelines/quickstart.ron on a copy of the handbook: $expected questions of several conversations"
+say "Running pipelines/quickstart.ron on a copy of the handbook: $expected questions in the log of an assistant"
 "$turnflow" run pipelines/quickstart.ron \
     --state "$work/state" \
     --set "corpora.handbook.source.path=\"$work/handbook\"" \
-    --set "nodes.turns.path=\"$work/conversations.jsonl\"" \
+    --set "nodes.turns.path=\"$work/assistant.jsonl\"" \
     --set "nodes.out.path=\"$answers\"" &
 pid=$!
 wait_for 120 "the first answers" answered "$expected"

@@ -57,6 +57,25 @@ fn pipelines_and_configurations_in_the_handbook_are_valid() {
     assert!(seen >= 5, "{seen}");
 }
 
+/// The words of a command line, as a shell takes them. Only single quotes are known.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for (number, part) in line.split('\'').enumerate() {
+        if number % 2 == 1 {
+            words.last_mut().unwrap().push_str(part);
+            continue;
+        }
+        for (number, word) in part.split(char::is_whitespace).enumerate() {
+            if number > 0 {
+                words.push(String::new());
+            }
+            words.last_mut().unwrap().push_str(word);
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 /// Every command line in a shell block is one that `turnflow` knows: with `--help` behind it, it prints its help.
 #[test]
 fn commands_in_the_handbook_exist() {
@@ -64,7 +83,8 @@ fn commands_in_the_handbook_exist() {
     for (path, text) in pages() {
         let shell = ["sh", "console"].map(|language| blocks(&text, language)).concat().join("\n");
         for line in shell.replace("\\\n", " ").lines() {
-            let words: Vec<&str> = line.trim_start_matches("$ ").split_whitespace().collect();
+            let words = words(line.trim_start_matches("$ "));
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let [command, arguments @ ..] = &words[..] else { continue };
             match *command {
                 "turnflow" => {

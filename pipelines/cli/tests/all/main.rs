@@ -16,6 +16,7 @@ mod command_line;
 mod diagnostics;
 mod documented;
 mod evaluation;
+mod five_logs;
 mod fuzzing;
 mod hostile_files;
 mod language;
