@@ -243,7 +243,7 @@ impl App {
             Some(name) => pipelines.find(|served| &*served.name == name),
             None => pipelines.next(),
         };
-        found.cloned().ok_or_else(|| ApiError::no_model(name.unwrap_or_default()))
+        found.cloned().ok_or_else(|| models::none_that_answers(self, principal, name))
     }
 }
 

@@ -167,6 +167,13 @@ impl ApiError {
         self
     }
 
+    /// The same error with another message.
+    #[must_use]
+    pub fn saying(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
     /// The error as JSON.
     pub fn body(&self) -> Json {
         json!({ "error": {

@@ -12,6 +12,7 @@ mod groups;
 mod live;
 mod load;
 mod mcp;
+mod models;
 mod observed;
 mod openai;
 mod otlp;
