@@ -26,10 +26,11 @@ use crate::links::LinkKey;
 use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
 use crate::pipelines::LastReload;
+use crate::resume::Resumable;
 use crate::stored::ResponseStore;
 use crate::{
-    answers, chat, cited, documents, embeddings, feedback, forward, health, mcp, metrics, models, openapi, origin,
-    otlp, page, pipelines, reports, responses, search, stored, turns,
+    answers, caller, chat, cited, documents, embeddings, feedback, forward, health, mcp, metrics, models, openapi,
+    origin, otlp, page, pipelines, reports, responses, resume, search, stored, turns,
 };
 
 /// A served pipeline.
@@ -151,6 +152,7 @@ struct Inner {
     task_prompts: RegexSet,
     drained: CancellationToken,
     streams: Arc<Semaphore>,
+    resumable: Resumable,
     started: u64,
 }
 
@@ -165,6 +167,7 @@ impl App {
             task_prompts,
             drained: CancellationToken::new(),
             streams: Arc::new(Semaphore::new(config.limits.streams)),
+            resumable: Resumable::default(),
             started: now(),
             config,
             pipelines,
@@ -222,6 +225,11 @@ impl App {
         self.0.streams.clone()
     }
 
+    /// The turns that their clients can read again.
+    pub(crate) fn resumable(&self) -> &Resumable {
+        &self.0.resumable
+    }
+
     /// Records that the server is shutting down.
     pub fn drain(&self) {
         self.0.drained.cancel();
@@ -277,6 +285,12 @@ fn questions() -> Router<App> {
         .route("/v1/models/{*id}", get(models::one))
 }
 
+/// The turns that go on without their clients, in the process that answers them. A stream stays open, so it takes no
+/// request slot.
+fn resumed() -> Router<App> {
+    Router::new().route("/v1/turns/{id}", get(resume::read).delete(resume::stop))
+}
+
 /// All routes.
 pub fn router(app: App) -> Router {
     let documents = get(documents::read).put(documents::write).delete(documents::remove);
@@ -298,6 +312,7 @@ pub fn router(app: App) -> Router {
         // An answer stream stays open, so it takes no request slot.
         .route("/v1/answers", get(answers::list))
         .route("/openapi.json", get(openapi::document))
+        .merge(resumed())
         .merge(states())
         .route_layer(middleware::from_fn_with_state(app.clone(), meter));
     let known = work.merge(metered).route_layer(middleware::from_fn_with_state(app.clone(), identify));
@@ -341,6 +356,7 @@ async fn from_here(State(app): State<App>, request: Request, next: middleware::N
 /// The routes that show the state of a process to known callers.
 fn states() -> Router<App> {
     Router::new()
+        .route("/v1/caller", get(caller::show))
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
         .route("/debug/state", get(pipelines::debug))
@@ -378,7 +394,7 @@ pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
         .route_layer(middleware::from_fn_with_state(app.clone(), admit))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::where_to));
-    let router = Router::new()
+    let router = resumed()
         .route("/metrics", get(metrics::text))
         .route_layer(middleware::from_fn_with_state(app.clone(), meter))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))

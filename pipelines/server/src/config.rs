@@ -67,6 +67,9 @@ pub struct ServeConfig {
     pub limits: LimitsConfig,
     /// Seconds that running requests may take after the first stop signal. Default: 30.
     pub drain_s: f64,
+    /// Seconds for which a turn that its client can read again goes on without a reader, and its answer is kept in memory.
+    /// Default: 300.
+    pub resume_s: f64,
     /// Seconds after which an idle stream gets a comment line. Default: 15.
     pub keep_alive_s: f64,
     /// How chat answers cite their sources. Default: `Annotations`.
@@ -103,6 +106,7 @@ impl Default for ServeConfig {
             jwt: None,
             limits: LimitsConfig::default(),
             drain_s: 30.0,
+            resume_s: 300.0,
             keep_alive_s: 15.0,
             citations: Citations::default(),
             public_url: None,
@@ -339,7 +343,12 @@ impl ServeConfig {
                 return wrong(field, "must be above 0 and at most 1000000");
             }
         }
-        for (field, value) in [("limits.rate", limits.rate), ("drain_s", self.drain_s), ("link_days", self.link_days)] {
+        for (field, value) in [
+            ("limits.rate", limits.rate),
+            ("drain_s", self.drain_s),
+            ("resume_s", self.resume_s),
+            ("link_days", self.link_days),
+        ] {
             if !(0.0..=1e6).contains(&value) {
                 return wrong(field, "must be 0 to 1000000");
             }

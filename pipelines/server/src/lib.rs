@@ -20,17 +20,19 @@
 //! - **Routes.** One file per group: `chat.rs` and `responses.rs` (OpenAI's API; `stored.rs` keeps responses, so that
 //!   a caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive
 //!   a restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`,
-//!   `pipelines.rs` (graphs and status), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
+//!   `pipelines.rs` (graphs and status), `caller.rs` (who the caller is), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
 //!   page of a cited document; `links.rs` makes, signs and checks the links to it), `otlp.rs` (spans and log records,
 //!   which go to the pipeline's source), `mcp.rs` (the Model Context Protocol), `health.rs`, `openapi.rs` (what the
 //!   routes declare, completed with errors, tokens and bodies) and `page.rs` (the page in `page/`: plain modules
 //!   without a build step, compiled in).
-//! - **Answers.** `live.rs` lets a stream of `/v1/turns` go on after its answer. `conversation.rs` makes a turn from
+//! - **Answers.** `live.rs` lets a stream of `/v1/turns` go on after its answer, and `resume.rs` lets a turn go on without
+//!   its client, who reads its events later. `conversation.rs` makes a turn from
 //!   messages, `asking.rs` asks it and returns pieces of text, `task.rs` answers prompts of chat clients that are not
 //!   questions, `citations.rs` names the sources, `usage.rs` counts tokens, and `sse.rs` writes events. Only text that
 //!   is certain is sent: each operator from answers to answers says what it does to the text
 //!   (`OperatorConfig::text_effect`), and `outline.rs` puts these together for the node that writes. The response owns
-//!   the stream of the engine's events: when the client disconnects, the stream is dropped and the turn is cancelled.
+//!   the stream of the engine's events: when the client disconnects, the stream is dropped and the turn is cancelled,
+//!   unless the client can read it again.
 //! - **Forwarding.** `forward.rs` is the server of a process that is not the first of its cluster. It has the routes of
 //!   questions (`app.rs`). Of other requests it receives the body within the same limits, and forwards the request to
 //!   process 0. There, `forward/answering.rs` runs it through all routes and their layers, as if the client had
@@ -46,6 +48,7 @@ mod app;
 mod asking;
 mod auth;
 mod body;
+mod caller;
 mod callers;
 mod chat;
 mod citations;
@@ -78,6 +81,7 @@ mod page;
 mod pipelines;
 mod reports;
 mod responses;
+mod resume;
 mod search;
 mod server;
 mod sse;

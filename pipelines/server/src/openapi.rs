@@ -10,8 +10,8 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::app::App;
 use crate::{
-    answers, chat, documents, embeddings, feedback, health, metrics, models, otlp, pipelines, reports, responses,
-    search, stored, turns,
+    answers, caller, chat, documents, embeddings, feedback, health, metrics, models, otlp, pipelines, reports,
+    responses, resume, search, stored, turns,
 };
 
 /// The description of the server.
@@ -27,6 +27,8 @@ use crate::{
         models::list,
         models::one,
         turns::create,
+        resume::read,
+        resume::stop,
         answers::list,
         otlp::traces,
         otlp::logs,
@@ -37,6 +39,7 @@ use crate::{
         documents::read,
         documents::write,
         documents::remove,
+        caller::show,
         pipelines::list,
         pipelines::status,
         pipelines::debug,

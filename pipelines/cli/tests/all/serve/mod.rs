@@ -19,6 +19,7 @@ mod otlp;
 mod page;
 pub mod python;
 mod responses;
+mod resume;
 mod routes;
 mod schemathesis;
 mod tls;
