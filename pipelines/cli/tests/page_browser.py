@@ -1,4 +1,6 @@
-"""Drives the page of `turnflow serve` in a browser: page_browser.py URL [TOKEN] [DIR].
+"""Drives the page of `turnflow serve` in a browser: page_browser.py URL [TOKEN[,OTHER]] [DIR].
+
+OTHER is the token of another caller.
 
 Needs selenium==4.51.0, chromium and chromedriver. Prints a line for each check, and exits with 1 at
 the first that fails. With DIR, screenshots are written there. PAGE_PIPELINE names the pipeline to ask,
@@ -40,7 +42,8 @@ class Page:
     """The page in a browser."""
 
     def __init__(self, url, token, shots):
-        self.url, self.token, self.shots = url, token, shots
+        self.url, self.shots = url, shots
+        self.token, _, self.other = token.partition(",")
         self.profile = tempfile.mkdtemp(prefix="turnflow-page-")
         options = Options()
         for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", f"--user-data-dir={self.profile}"):
@@ -142,9 +145,10 @@ class Page:
             self.driver.save_screenshot(os.path.join(self.shots, name))
 
     def complaints(self):
-        """What the browser complained about; refused tokens and a file without a reader are part of the checks."""
+        """What the browser complained about; refused tokens, a file without a reader and a withdrawn link are part of the checks."""
         entries = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-        return [entry for entry in entries if not (self.token and "401" in entry) and "no%20document.exe" not in entry]
+        return [entry for entry in entries if not (self.token and "401" in entry) and "no%20document.exe" not in entry
+                and not ("/shared/" in entry and "403" in entry)]
 
     def need(self, condition, problem):
         if not condition:
@@ -334,9 +338,11 @@ def reloading(page):
     page.click("#fresh")
     page.ask(QUESTION)
     answer = page.text(".turns .turn .answer")
+    cites = page.number(".turns .turn .cite")
     page.driver.refresh()
     page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
-    page.need(page.text(".turns .turn .answer") == answer, f"the answer is lost: {page.text('.turns')!r}")
+    page.wait("the answer is there again", lambda: page.text(".turns .turn .answer") == answer)
+    page.need(page.number(".turns .turn .cite") == cites, "the citations are lost")
     page.click(".turn .workflow")
     page.wait("the steps are there", lambda: page.number("#panel-turn .steps .step.done"))
     page.ask("And how is it read?")
@@ -344,8 +350,92 @@ def reloading(page):
     page.click("#fresh")
     page.driver.refresh()
     page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
+    page.wait("the page knows the caller", lambda: page.driver.execute_script("return !document.getElementById('sign-out').hidden") == bool(page.token))
     page.need(not page.number(".turns .turn"), "a conversation that was ended came back")
     return "two turns"
+
+
+def several_conversations(page):
+    """Conversations are listed by their first questions, opened, renamed and deleted."""
+    def listed():
+        page.wait("the list is shown", lambda: page.shown("#conversations h3"))
+        return page.driver.execute_script("return [...document.querySelectorAll('#conversations .title')].map(e => e.textContent)")
+    page.click("#all")
+    page.wait("the conversations are listed", lambda: QUESTION in listed())
+    before = listed()
+    page.need("\u202e" not in "".join(before) and not page.number("#conversations img, #conversations script"), "a title became elements")
+    page.need(any("<img src=x" in title for title in before), f"the hostile question is not listed: {before}")
+    page.shot("conversations.png")
+    page.click(f"#conversations li:nth-child({before.index(QUESTION) + 1}) .name")
+    page.wait("the conversation is open", lambda: page.number(".turns .turn") == 2)
+    page.need(not page.shown("#conversations"), "the list stays open")
+    page.click("#all")
+    page.click("#conversations .current [aria-label^=Rename]")
+    field = page.one("#conversations input")
+    field.clear()
+    field.send_keys("About fusion", Keys.ENTER)
+    page.wait("it has its new name", lambda: "About fusion" in listed())
+    page.driver.refresh()
+    page.wait("it is open after a reload", lambda: page.number(".turns .turn") == 2)
+    page.click("#all")
+    page.wait("it has its name after a reload", lambda: "About fusion" in listed())
+    page.click("#conversations .current [aria-label^=Delete]")
+    page.driver.switch_to.alert.accept()
+    page.wait("it is deleted", lambda: "About fusion" not in listed() and not page.number(".turns .turn"))
+    page.click("#all")
+    return f"{len(before)} conversations"
+
+
+def others(page):
+    """Who signs in after somebody else does not see that person's conversations."""
+    if not page.other:
+        return "skipped: there is no other token"
+    page.click("#fresh")
+    page.ask("A question of the first caller?")
+
+    def sign_in(token):
+        page.click("#sign-out")
+        page.click("#sign-out-form .strong")
+        page.one("#token-dialog[open] #token", "the dialog asks for the token").send_keys(token, Keys.ENTER)
+        page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
+        page.wait("the caller is signed in", lambda: page.shown("#sign-out"))
+        page.click("#all")
+        page.one("#conversations h3")
+        return page.text("#conversations")
+    seen = sign_in(page.other)
+    page.need("first caller" not in seen and seen.startswith("0 conversations"), f"another caller sees {seen!r}")
+    page.need(not page.number(".turns .turn"), "another caller sees the open conversation")
+    back = sign_in(page.token)
+    page.need("first caller" in back, f"the caller's own conversations are lost: {back!r}")
+    page.click("#all")
+    return "two callers"
+
+
+def sharing(page):
+    """A link shows a turn to somebody without a token, and can be withdrawn."""
+    page.click("#fresh")
+    page.ask(QUESTION)
+    page.click(".turn .share")
+    link = page.one(".turn .shared input").get_attribute("value")
+    answer, here = page.text(".turn .answer"), page.driver.current_window_handle
+    page.shot("share.png")
+    page.driver.switch_to.new_window("tab")
+    page.driver.get(link.replace(link.split("/shared/")[0], page.url))
+    page.wait("the shared turn is shown", lambda: page.text("main .answer") == answer)
+    page.need(page.text("main h1") == QUESTION and page.number("main .card .text"), f"it shows {page.text('main')!r}")
+    page.click("main .cite")
+    page.wait("the cited passage is marked", lambda: page.shown(".card.looked mark"))
+    page.need(not page.number("textarea, input"), "it is not read-only")
+    page.shot("shared.png")
+    page.driver.switch_to.window(here)
+    page.click(".turn .shared [aria-label^=Withdraw]")
+    page.wait("the link is withdrawn", lambda: not page.number(".turn .shared input"))
+    page.driver.switch_to.window(next(of for of in page.driver.window_handles if of != here))
+    page.driver.refresh()
+    page.wait("it is not shown any more", lambda: "withdrawn" in page.text("main .problem"))
+    page.driver.close()
+    page.driver.switch_to.window(here)
+    return "one turn"
 
 
 def listed(page):
@@ -455,7 +545,7 @@ def quiet(page):
     return "no errors, no violations of the content security policy"
 
 
-CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, listed, theme, graph, narrow, keyboard, names, quiet]
+CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, several_conversations, sharing, others, listed, theme, graph, narrow, keyboard, names, quiet]
 
 
 def main(arguments):

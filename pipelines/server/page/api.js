@@ -54,6 +54,17 @@ function ask(problem) {
   return asking;
 }
 
+/** Whether there is a token. */
+export const isSignedIn = () => stored() !== null;
+
+/** Forgets the token. */
+export function signOut() {
+  memory = null;
+  try {
+    sessionStorage.removeItem(KEY);
+  } catch { /* Nothing is stored. */ }
+}
+
 /** Lets the page ask for a token again after it was refused. */
 export function askAgain() {
   declined = false;
@@ -112,9 +123,9 @@ export const post = async (path, body) => (await send(path, { method: 'POST', bo
 /** Deletes something. */
 export const remove = async path => (await send(path, { method: 'DELETE', timeout_ms: 60000 })).json();
 
-/** Posts JSON and gives the events of the answer, as { event, data }. */
+/** Posts JSON, or reads if there is none, and gives the events of the response, as { event, data, id }. */
 export async function* events(path, body, signal) {
-  const response = await send(path, { method: 'POST', body, signal });
+  const response = await send(path, { method: body ? 'POST' : 'GET', body, signal });
   let reader;
   try {
     reader = response.body.getReader();
@@ -130,7 +141,7 @@ export async function* events(path, body, signal) {
 /** Server-sent events from chunks of bytes, which may end anywhere. */
 export async function* parse(reader) {
   const decoder = new TextDecoder();
-  let [rest, event, data] = ['', '', []];
+  let [rest, event, data, id] = ['', '', [], null];
   for (;;) {
     const { done, value } = await reader.read();
     rest += decoder.decode(value ?? new Uint8Array(), { stream: !done });
@@ -139,12 +150,13 @@ export async function* parse(reader) {
     rest = lines.pop();
     for (const line of lines) {
       if (line === '') {
-        if (data.length) yield { event, data: JSON.parse(data.join('\n')) };
+        if (data.length) yield { event, data: JSON.parse(data.join('\n')), id };
         [event, data] = ['', []];
       } else if (!line.startsWith(':')) {
         const at = line.indexOf(':');
         const [field, text] = at < 0 ? [line, ''] : [line.slice(0, at), line.slice(at + 1).replace(/^ /, '')];
         if (field === 'event') event = text;
+        if (field === 'id') id = Number(text);
         if (field === 'data') data.push(text);
       }
     }

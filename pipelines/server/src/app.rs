@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 use parking_lot::RwLock;
 use regex::RegexSet;
@@ -30,7 +30,7 @@ use crate::resume::Resumable;
 use crate::stored::ResponseStore;
 use crate::{
     answers, caller, chat, cited, documents, embeddings, feedback, forward, health, mcp, metrics, models, openapi,
-    origin, otlp, page, pipelines, reports, responses, resume, search, stored, turns,
+    origin, otlp, page, pipelines, reports, responses, resume, search, shares, stored, turns,
 };
 
 /// A served pipeline.
@@ -42,6 +42,7 @@ pub struct Served {
     /// How many reloads have succeeded, and how many have failed.
     reloads: [AtomicU64; 2],
     responses: OnceLock<Arc<ResponseStore>>,
+    shares: OnceLock<Arc<ResponseStore>>,
     hides_problems: AtomicBool,
     link_key: OnceLock<LinkKey>,
     feedback: OnceLock<Arc<FeedbackLog>>,
@@ -57,6 +58,7 @@ impl Served {
             reload: RwLock::default(),
             reloads: Default::default(),
             responses: OnceLock::new(),
+            shares: OnceLock::new(),
             hides_problems: AtomicBool::new(false),
             link_key: OnceLock::new(),
             feedback: OnceLock::new(),
@@ -76,6 +78,16 @@ impl Served {
     /// Stores its responses here.
     pub fn keep_responses(&self, store: ResponseStore) {
         let _ = self.responses.set(Arc::new(store));
+    }
+
+    /// Stores the turns that callers share here.
+    pub fn keep_shares(&self, store: ResponseStore) {
+        let _ = self.shares.set(Arc::new(store));
+    }
+
+    /// The store of shared turns, if turns can be shared.
+    pub(crate) fn shares(&self) -> Option<Arc<ResponseStore>> {
+        self.shares.get().cloned()
     }
 
     /// Keeps the feedback on its answers here.
@@ -304,6 +316,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/documents/{*id}", documents)
         .merge(mcp)
         .route("/v1/reports", get(reports::list))
+        .route("/v1/shares", post(shares::create))
+        .route("/v1/shares/{id}", delete(shares::withdraw))
         .route("/v1/feedback", post(feedback::create))
         .route("/v1/traces", post(otlp::traces))
         .route("/v1/logs", post(otlp::logs))
@@ -321,6 +335,8 @@ pub fn router(app: App) -> Router {
         .route("/page/{name}", get(page::asset))
         // A link says for whom it is.
         .route("/documents/{*id}", get(cited::show))
+        .route("/shared/{id}", get(shares::show))
+        .route("/shared/{id}/turn", get(shares::read))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .fallback(|| async { ApiError::not_found("no such route") });

@@ -94,6 +94,8 @@ pub struct ServeConfig {
     pub tls: Option<TlsConfig>,
     /// The stored responses of `/v1/responses`.
     pub responses: ResponsesConfig,
+    /// The turns that callers share by a link.
+    pub shares: ResponsesConfig,
     /// A directory with reports of `turnflow eval --output`, shown on the page. Default: none.
     pub reports: Option<PathBuf>,
 }
@@ -117,12 +119,13 @@ impl Default for ServeConfig {
             hosts: Vec::new(),
             tls: None,
             responses: ResponsesConfig::default(),
+            shares: ResponsesConfig::default(),
             reports: None,
         }
     }
 }
 
-/// Bounds of the stored responses of a pipeline. The oldest are removed.
+/// Bounds of the stored responses of a pipeline, or of its shared turns. The oldest are removed.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResponsesConfig {

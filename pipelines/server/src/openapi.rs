@@ -11,7 +11,7 @@ use utoipa::{OpenApi, ToSchema};
 use crate::app::App;
 use crate::{
     answers, caller, chat, documents, embeddings, feedback, health, metrics, models, otlp, pipelines, reports,
-    responses, resume, search, stored, turns,
+    responses, resume, search, shares, stored, turns,
 };
 
 /// The description of the server.
@@ -45,6 +45,8 @@ use crate::{
         pipelines::debug,
         reports::list,
         feedback::create,
+        shares::create,
+        shares::withdraw,
         metrics::text,
         health::alive,
         health::ready,

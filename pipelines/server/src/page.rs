@@ -23,6 +23,8 @@ macro_rules! scripts {
 const SCRIPTS: &[Asset] = &scripts![
     "api.js",
     "asked.js",
+    "cards.js",
+    "conversations.js",
     "corpora.js",
     "documents.js",
     "dom.js",
@@ -34,6 +36,8 @@ const SCRIPTS: &[Asset] = &scripts![
     "main.js",
     "markdown.js",
     "reports.js",
+    "share.js",
+    "shared.js",
     "step.js",
     "talk.js",
     "text.js",
@@ -60,6 +64,11 @@ fn respond(mime: &'static str, content: &'static str) -> Response {
 /// The page.
 pub async fn page() -> Response {
     respond("text/html; charset=utf-8", include_str!("../page/index.html"))
+}
+
+/// The page of a shared turn.
+pub async fn shared() -> Response {
+    respond("text/html; charset=utf-8", include_str!("../page/shared.html"))
 }
 
 /// A script or the styles of the page.

@@ -34,7 +34,7 @@ use crate::error::ApiError;
 use crate::limits::{Deadline, HeldPlace};
 use crate::links::Links;
 use crate::live::{Live, Next};
-use crate::{resume, sse};
+use crate::{resume, shares, sse};
 
 /// The parameters of the URL.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -277,6 +277,7 @@ struct Turns {
 struct RunningTurn {
     conversation: Arc<str>,
     turn: u32,
+    question: Arc<str>,
     events: AnswerStream,
     /// Its answer is sent, and is followed.
     follows: bool,
@@ -326,18 +327,27 @@ impl Turns {
             if let Some(extra) = &self.principal.extra {
                 request.extra.insert("principal".to_owned(), extra.clone().into());
             }
+            let question = request.text.clone();
             let events = self.served.engine().ask(request);
             let (conversation, turn, follows) = (record.conversation_id, record.turn, false);
-            self.running = Some(RunningTurn { conversation, turn, events, follows });
+            self.running = Some(RunningTurn { conversation, turn, question, events, follows });
             return true;
         }
         false
     }
 
-    /// The record, with what the answer's text cites.
+    /// The record, with what the answer's text cites, the titles of passages, and the proof that the caller may share it.
     fn shown(&self, record: &AnswerRecord) -> Json {
         let mut value = without_principal(record);
         value["citations"] = json!(Sources::of(record, &self.links, &self.titles).cited(&record.answer));
+        for (shown, hit) in value["hits"].as_array_mut().into_iter().flatten().zip(&record.hits) {
+            if let Some(title) = self.titles.get(&hit.passage).filter(|title| !title.is_empty()) {
+                shown["title"] = json!(title);
+            }
+        }
+        if let Some(running) = &self.running {
+            value["proof"] = shares::proof(&self.served, &self.principal, &running.question, &value).into();
+        }
         value
     }
 

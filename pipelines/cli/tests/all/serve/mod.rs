@@ -22,6 +22,7 @@ mod responses;
 mod resume;
 mod routes;
 mod schemathesis;
+mod shares;
 mod tls;
 mod usage;
 

@@ -1,9 +1,12 @@
 //! The page, in a browser without a window.
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
+use super::first::{embedder, files};
 use super::{Server, python};
 use crate::support::root;
 
@@ -33,14 +36,39 @@ const PIPELINE: &str = r#"Pipeline(
 const HOSTILE: &str =
     "Reciprocal rank fusion. <img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
-#[tokio::test]
-async fn the_page_works_in_chromium() {
+/// A Python that drives a browser, if there is one.
+fn browser() -> Option<PathBuf> {
     let has_driver = Command::new("chromedriver").arg("--version").output().is_ok_and(|done| done.status.success());
     if !has_driver {
         println!("skipped: there is no `chromedriver`; Debian has it in the package `chromium-driver`");
-        return;
+        return None;
     }
-    let Some(with) = python::with(PACKAGE) else { return };
+    python::with(PACKAGE)
+}
+
+#[tokio::test]
+async fn an_answer_goes_on_while_the_page_is_loaded_again() {
+    let Some(with) = browser() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (url, permits) = embedder();
+    let server =
+        Server::start(directory.path(), &files(directory.path(), &url), &[], &[("TURNFLOW_TOKENS", "web=secret")]);
+    permits.send(()).unwrap();
+    permits.send(()).unwrap();
+    let file = directory.path().join("reply");
+    let awaited = file.clone();
+    tokio::spawn(async move {
+        while !awaited.exists() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let _ = permits.send(());
+    });
+    python::run(with, "page_resume.py", &server, &["secret", &file.display().to_string()]).await;
+}
+
+#[tokio::test]
+async fn the_page_works_in_chromium() {
+    let Some(with) = browser() else { return };
     let directory = tempfile::tempdir().unwrap();
     // A copy, since the script changes the documents.
     let docs = directory.path().join("handbook");
@@ -50,13 +78,13 @@ async fn the_page_works_in_chromium() {
         std::fs::copy(&page, docs.join(page.file_name().unwrap())).unwrap();
     }
     let pipeline = PIPELINE.replace("HANDBOOK", &docs.display().to_string());
-    let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret")]);
+    let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret,desk=other")]);
     for number in 0..3 {
         let put = server.client.put(format!("{}/v1/documents/note {number}.md", server.url)).bearer_auth("secret");
         let document = json!({"text": HOSTILE, "metadata": {"written": format!("by the editors {HOSTILE}")}});
         let put = put.json(&document).send().await.unwrap();
         assert_eq!(put.status().as_u16(), 200);
     }
-    python::run(with.clone(), "page_browser.py", &server, &["secret"]).await;
+    python::run(with.clone(), "page_browser.py", &server, &["secret,other"]).await;
     python::run(with, "page_live.py", &server, &["secret", &docs.display().to_string()]).await;
 }
