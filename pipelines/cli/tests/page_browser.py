@@ -411,6 +411,43 @@ def others(page):
     return "two callers"
 
 
+SEARCHES = """
+const done = arguments[0];
+const node = (id, inputs, corpora, output = 'Hits') => ({ id, inputs, corpora, output });
+import('/page/search.js').then(({ searches, byDocument }) => {
+  const nodes = [node('q', [], [], 'Queries'), node('a', ['q'], ['one']), node('b', ['q'], ['two']), node('f', ['a', 'b'], []), node('c', ['q'], ['three'])];
+  const corpora = ['one', 'two', 'three', 'four'].map(name => ({ name }));
+  const hit = (passage, document) => ({ passage, document });
+  done({ found: searches({ nodes, corpora }), routed: searches({ nodes, corpora: corpora.slice(0, 2), needs_collection: true }),
+    documents: byDocument([{ corpora: ['one'], hits: [hit('d#1', 'd'), hit('e#1', 'e'), hit('d#2', 'd')] }, { corpora: ['two'], hits: [hit('x#1', 'x')] }]).map(of => [of.document, of.hits.length]) });
+}, error => done({ error: String(error) }));
+"""
+
+
+def searching(page):
+    """Documents of every corpus are found, also hostile ones, and a click opens the document with the passage marked."""
+    told = page.driver.execute_async_script(SEARCHES)
+    page.need(told.get("found") == {"all": [{"node": "c", "corpora": ["three"]}, {"node": "f", "corpora": ["one", "two"]}], "left": ["four"]}, f"the searches are {told}")
+    page.need([of["collection"] for of in told["routed"]["all"]] == ["one", "two"], f"the searches are {told}")
+    page.need(told["documents"] == [["d", 2], ["x", 1], ["e", 1]], f"the documents are {told}")
+    page.tab("search")
+    page.one("#search-text").send_keys("reciprocal rank fusion", Keys.ENTER)
+    page.wait("documents are found", lambda: page.number(".found .card"))
+    found = page.driver.execute_script("return [...document.querySelectorAll('.found > .card')].map(e => e.dataset.document)")
+    page.need("retrieval.md" in found and any(document.startswith("note") for document in found), f"not every corpus is searched: {found}")
+    page.need(page.number(".found mark b"), "the words are not marked")
+    page.need(not page.number(".found img, .found script") and page.driver.title == "turnflow", "the text of a document became elements")
+    page.shot("search.png")
+    here = page.driver.current_window_handle
+    page.click(".found .card .from a")
+    page.wait("the document opens", lambda: len(page.driver.window_handles) == 2)
+    page.driver.switch_to.window(next(of for of in page.driver.window_handles if of != here))
+    page.wait("its passage is marked", lambda: page.shown("section.cited"))
+    page.driver.close()
+    page.driver.switch_to.window(here)
+    return f"{len(found)} documents"
+
+
 def sharing(page):
     """A link shows a turn to somebody without a token, and can be withdrawn."""
     page.click("#fresh")
@@ -500,7 +537,7 @@ def graph(page):
 def narrow(page):
     page.size(360, 740)
     views = []
-    for key in ("talk", "turn", "graph", "tune", "corpora", "reports"):
+    for key in ("talk", "turn", "search", "graph", "tune", "corpora", "reports"):
         if not page.shown(f"#tab-{key}"):
             continue
         page.tab(key)
@@ -532,7 +569,7 @@ def keyboard(page):
 
 
 def names(page):
-    for key in ("turn", "graph", "tune", "corpora"):
+    for key in ("turn", "search", "graph", "tune", "corpora"):
         page.tab(key)
         nameless = page.driver.execute_script(NAMELESS)
         page.need(not nameless, f"without an accessible name: {nameless[:4]}")
@@ -545,7 +582,7 @@ def quiet(page):
     return "no errors, no violations of the content security policy"
 
 
-CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, several_conversations, sharing, others, listed, theme, graph, narrow, keyboard, names, quiet]
+CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, several_conversations, searching, sharing, others, listed, theme, graph, narrow, keyboard, names, quiet]
 
 
 def main(arguments):

@@ -7,6 +7,7 @@ import { Graph } from './graph.js';
 import { Shelf } from './kept.js';
 import { Live } from './live.js';
 import { Reports } from './reports.js';
+import { Search } from './search.js';
 import { Talk } from './talk.js';
 import { Tuning } from './tune.js';
 import { Workflow } from './turn.js';
@@ -19,6 +20,7 @@ const tuning = new Tuning(byId('panel-tune'));
 const reports = new Reports(byId('panel-reports'));
 new Graph(live, byId('panel-graph'));
 new Corpora(live, byId('panel-corpora'));
+new Search(live, byId('panel-search'));
 const [chooser, collection] = [byId('pipeline'), byId('collection')];
 
 const talk = new Talk({
@@ -27,7 +29,7 @@ const talk = new Talk({
   adjust: () => tuning.adjust,
   show(turn, isWanted) {
     workflow.show(turn);
-    if (isWanted || (!views.isNarrow && !document.body.classList.contains('wide') && byId('panel-tune').hidden && byId('panel-graph').hidden)) views.show('turn');
+    if (isWanted || (!views.isNarrow && !document.body.classList.contains('wide') && ['tune', 'graph', 'search'].every(key => byId(`panel-${key}`).hidden))) views.show('turn');
   },
   cite(turn, numbers, sentence) {
     views.show('turn');

@@ -2,7 +2,7 @@
 
 import { byId, h } from './dom.js';
 
-const VIEWS = [['talk', 'Conversation'], ['turn', 'Workflow'], ['graph', 'Graph'], ['tune', 'Tuning'], ['corpora', 'Corpora'], ['reports', 'Evaluation']];
+const VIEWS = [['talk', 'Conversation'], ['turn', 'Workflow'], ['search', 'Search'], ['graph', 'Graph'], ['tune', 'Tuning'], ['corpora', 'Corpora'], ['reports', 'Evaluation']];
 const THEME = 'turnflow.theme';
 
 /** Events: `show` with the view's key in `detail`. */

@@ -36,6 +36,7 @@ const SCRIPTS: &[Asset] = &scripts![
     "main.js",
     "markdown.js",
     "reports.js",
+    "search.js",
     "share.js",
     "shared.js",
     "step.js",
