@@ -5,6 +5,7 @@ import { button, byId, clean, clock, h, name } from './dom.js';
 import { Corpora } from './corpora.js';
 import { Graph } from './graph.js';
 import { Shelf } from './kept.js';
+import { Letters } from './letters.js';
 import { Live } from './live.js';
 import { Reports } from './reports.js';
 import { Search } from './search.js';
@@ -21,6 +22,7 @@ const reports = new Reports(byId('panel-reports'));
 new Graph(live, byId('panel-graph'));
 new Corpora(live, byId('panel-corpora'));
 new Search(live, byId('panel-search'));
+const letters = new Letters(live, byId('panel-letters'));
 const [chooser, collection] = [byId('pipeline'), byId('collection')];
 
 const talk = new Talk({
@@ -102,7 +104,9 @@ tuning.addEventListener('change', () => {
 });
 
 reports.addEventListener('change', () => views.enable('reports', reports.data.length > 0));
+letters.addEventListener('change', () => views.enable('letters', letters.isThere));
 views.addEventListener('show', ({ detail }) => {
+  if (detail === 'letters') letters.load();
   if (detail === 'reports') reports.load();
   if (detail === 'turn') workflow.shown();
 });

@@ -29,8 +29,8 @@ use crate::pipelines::LastReload;
 use crate::resume::Resumable;
 use crate::stored::ResponseStore;
 use crate::{
-    answers, caller, chat, cited, documents, embeddings, feedback, forward, health, mcp, metrics, models, openapi,
-    origin, otlp, page, pipelines, reports, responses, resume, search, shares, stored, turns,
+    answers, caller, chat, cited, dead_letters, documents, embeddings, feedback, forward, health, mcp, metrics, models,
+    openapi, origin, otlp, page, pipelines, reports, responses, resume, search, shares, stored, turns,
 };
 
 /// A served pipeline.
@@ -318,6 +318,9 @@ pub fn router(app: App) -> Router {
         .route("/v1/reports", get(reports::list))
         .route("/v1/shares", post(shares::create))
         .route("/v1/shares/{id}", delete(shares::withdraw))
+        .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/{id}", delete(dead_letters::remove))
+        .route("/v1/dead-letters/{id}/retry", post(dead_letters::retry))
         .route("/v1/feedback", post(feedback::create))
         .route("/v1/traces", post(otlp::traces))
         .route("/v1/logs", post(otlp::logs))

@@ -67,6 +67,11 @@ impl ApiError {
             .code("method_not_allowed")
     }
 
+    /// 409: what is asked for cannot be done with this object.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "invalid_request_error", message).code("conflict")
+    }
+
     /// 413: the body is too large.
     pub fn too_large(limit: usize) -> Self {
         Self::new(

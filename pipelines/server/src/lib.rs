@@ -21,7 +21,7 @@
 //!   a caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive
 //!   a restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`,
 //!   `pipelines.rs` (graphs and status), `caller.rs` (who the caller is), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
-//!   page of a cited document; `links.rs` makes, signs and checks the links to it), `shares.rs` (links to turns), `otlp.rs` (spans and log records,
+//!   page of a cited document; `links.rs` makes, signs and checks the links to it), `shares.rs` (links to turns), `dead_letters.rs`, `otlp.rs` (spans and log records,
 //!   which go to the pipeline's source), `mcp.rs` (the Model Context Protocol), `health.rs`, `openapi.rs` (what the
 //!   routes declare, completed with errors, tokens and bodies) and `page.rs` (the page in `page/`: plain modules
 //!   without a build step, compiled in).
@@ -56,6 +56,7 @@ mod cited;
 mod config;
 mod connections;
 mod conversation;
+mod dead_letters;
 mod documents;
 mod durable;
 mod embeddings;

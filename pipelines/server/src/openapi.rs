@@ -10,8 +10,8 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::app::App;
 use crate::{
-    answers, caller, chat, documents, embeddings, feedback, health, metrics, models, otlp, pipelines, reports,
-    responses, resume, search, shares, stored, turns,
+    answers, caller, chat, dead_letters, documents, embeddings, feedback, health, metrics, models, otlp, pipelines,
+    reports, responses, resume, search, shares, stored, turns,
 };
 
 /// The description of the server.
@@ -44,6 +44,9 @@ use crate::{
         pipelines::status,
         pipelines::debug,
         reports::list,
+        dead_letters::list,
+        dead_letters::retry,
+        dead_letters::remove,
         feedback::create,
         shares::create,
         shares::withdraw,

@@ -32,6 +32,7 @@ const SCRIPTS: &[Asset] = &scripts![
     "hits.js",
     "kept.js",
     "layout.js",
+    "letters.js",
     "live.js",
     "main.js",
     "markdown.js",

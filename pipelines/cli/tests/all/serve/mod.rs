@@ -2,6 +2,7 @@
 
 mod backup;
 mod client;
+mod dead_letters;
 mod durable;
 mod faults;
 mod files;

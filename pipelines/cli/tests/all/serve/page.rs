@@ -37,7 +37,7 @@ const HOSTILE: &str =
     "Reciprocal rank fusion. <img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 /// A Python that drives a browser, if there is one.
-fn browser() -> Option<PathBuf> {
+pub(super) fn browser() -> Option<PathBuf> {
     let has_driver = Command::new("chromedriver").arg("--version").output().is_ok_and(|done| done.status.success());
     if !has_driver {
         println!("skipped: there is no `chromedriver`; Debian has it in the package `chromium-driver`");
