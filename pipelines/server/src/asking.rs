@@ -118,6 +118,8 @@ pub struct Asking {
     sent: String,
     titles: HashMap<Arc<str>, Arc<str>>,
     links: Links,
+    /// Whether the answer must be JSON.
+    formed: bool,
 }
 
 impl Asking {
@@ -136,6 +138,7 @@ impl Asking {
         let outline = served.outline();
         check_collection(&outline, request.collection.as_deref())?;
         begun(&served).await?;
+        let formed = !request.adjust.formats.is_empty();
         let events = served.engine().ask(request);
         Ok(Self {
             events,
@@ -149,6 +152,7 @@ impl Asking {
             sent: String::new(),
             titles: HashMap::new(),
             links,
+            formed,
         })
     }
 
@@ -193,11 +197,16 @@ impl Asking {
         if self.sent.is_empty() {
             self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
         }
+        let is_whole = finish_of(&record) == Finish::Stop;
+        if self.formed && is_whole && serde_json::from_str::<serde_json::Value>(&record.answer).is_err() {
+            let problem = "the answer is no JSON, because another node than the language model has given it";
+            return Err(ApiError::server(problem).code("not_in_the_form"));
+        }
         Ok(Finished {
             rest: rest_of(&record.answer, &self.sent),
             finish: finish_of(&record),
             answer: record.answer.to_string(),
-            sources: Sources::of(&record, &self.links, &self.titles),
+            sources: Sources::of(&record, &self.links, &self.titles).formed(self.formed),
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
             tokens: record.tokens,
         })

@@ -28,7 +28,8 @@
 //! - **Answers.** `live.rs` lets a stream of `/v1/turns` go on after its answer, and `resume.rs` lets a turn go on without
 //!   its client, who reads its events later. `conversation.rs` makes a turn from
 //!   messages, `asking.rs` asks it and returns pieces of text, `task.rs` answers prompts of chat clients that are not
-//!   questions, `citations.rs` names the sources, `usage.rs` counts tokens, and `sse.rs` writes events. Only text that
+//!   questions, `citations.rs` names the sources, `format.rs` passes on a
+//!   schema for the answer, `usage.rs` counts tokens, and `sse.rs` writes events. Only text that
 //!   is certain is sent: each operator from answers to answers says what it does to the text
 //!   (`OperatorConfig::text_effect`), and `outline.rs` puts these together for the node that writes. The response owns
 //!   the stream of the engine's events: when the client disconnects, the stream is dropped and the turn is cancelled,
@@ -63,6 +64,7 @@ mod embeddings;
 mod encoding;
 mod error;
 mod feedback;
+mod format;
 mod forward;
 mod health;
 mod io;

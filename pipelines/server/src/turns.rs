@@ -242,7 +242,7 @@ fn record(mut value: Json, at: usize, served: &Served) -> Result<AskedTurn, ApiE
     if record.speaker == Speaker::User {
         check_collection(&served.outline(), record.collection.as_deref())?;
     }
-    Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights }, live })
+    Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights, ..Adjustments::default() }, live })
 }
 
 /// A record without the server's data about the caller, and without addresses and paths in its error if the caller has
