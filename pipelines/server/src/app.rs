@@ -30,7 +30,7 @@ use crate::resume::Resumable;
 use crate::stored::ResponseStore;
 use crate::{
     answers, caller, chat, cited, dead_letters, documents, embeddings, feedback, forward, health, mcp, metrics, models,
-    openapi, origin, otlp, page, pipelines, reports, responses, resume, search, shares, stored, turns,
+    openapi, origin, otlp, page, pipelines, reports, responses, resume, search, shares, sign_in, stored, turns,
 };
 
 /// A served pipeline.
@@ -336,8 +336,11 @@ pub fn router(app: App) -> Router {
     let router = known
         .route("/", get(page::page))
         .route("/page/{name}", get(page::asset))
+        .route("/widget.js", get(page::widget))
         // A link says for whom it is.
         .route("/documents/{*id}", get(cited::show))
+        // Nobody has a token yet.
+        .route("/v1/sign-in", get(sign_in::show).post(sign_in::exchange))
         .route("/shared/{id}", get(shares::show))
         .route("/shared/{id}/turn", get(shares::read))
         .route("/healthz", get(health::alive))

@@ -301,6 +301,9 @@ impl ServeConfig {
             Some(KeySource::File(file) | KeySource::Secret(Secret::File(file))) => *file = base.join(&*file),
             Some(KeySource::Url(_) | KeySource::Secret(Secret::Env(_))) | None => {}
         }
+        if let Some(Secret::File(file)) = config.jwt.as_mut().and_then(|jwt| jwt.sign_in.as_mut()?.secret.as_mut()) {
+            *file = base.join(&*file);
+        }
         if let Some(tls) = &mut config.tls {
             tls.cert = base.join(&tls.cert);
             tls.key = base.join(&tls.key);

@@ -20,7 +20,8 @@
 //! - **Routes.** One file per group: `chat.rs` and `responses.rs` (OpenAI's API; `stored.rs` keeps responses, so that
 //!   a caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive
 //!   a restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`,
-//!   `pipelines.rs` (graphs and status), `caller.rs` (who the caller is), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
+//!   `pipelines.rs` (graphs and status), `caller.rs` (who the caller is), `sign_in.rs` (OpenID
+//!   Connect for the page), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
 //!   page of a cited document; `links.rs` makes, signs and checks the links to it), `shares.rs` (links to turns), `dead_letters.rs`, `otlp.rs` (spans and log records,
 //!   which go to the pipeline's source), `mcp.rs` (the Model Context Protocol), `health.rs`, `openapi.rs` (what the
 //!   routes declare, completed with errors, tokens and bodies) and `page.rs` (the page in `page/`: plain modules
@@ -88,6 +89,7 @@ mod resume;
 mod search;
 mod server;
 mod shares;
+mod sign_in;
 mod sse;
 mod stored;
 mod task;

@@ -11,7 +11,7 @@ use utoipa::{OpenApi, ToSchema};
 use crate::app::App;
 use crate::{
     answers, caller, chat, dead_letters, documents, embeddings, feedback, health, metrics, models, otlp, pipelines,
-    reports, responses, resume, search, shares, stored, turns,
+    reports, responses, resume, search, shares, sign_in, stored, turns,
 };
 
 /// The description of the server.
@@ -40,6 +40,8 @@ use crate::{
         documents::write,
         documents::remove,
         caller::show,
+        sign_in::show,
+        sign_in::exchange,
         pipelines::list,
         pipelines::status,
         pipelines::debug,
@@ -136,9 +138,11 @@ fn complete(description: &mut Value) {
                 operation["security"] = json!([]);
                 continue;
             }
+            if path == "/v1/sign-in" {
+                operation["security"] = json!([]);
+            }
             // A stream of events; each is described in the handbook.
-            let ok = &mut operation["responses"]["200"]["content"];
-            if let Some(events) = ok.get_mut("text/event-stream") {
+            if let Some(events) = operation.pointer_mut("/responses/200/content/text~1event-stream") {
                 events["schema"] = json!({});
             }
             for (status, what) in errors(operation) {

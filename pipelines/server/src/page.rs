@@ -40,6 +40,7 @@ const SCRIPTS: &[Asset] = &scripts![
     "search.js",
     "share.js",
     "shared.js",
+    "signin.js",
     "step.js",
     "talk.js",
     "text.js",
@@ -71,6 +72,11 @@ pub async fn page() -> Response {
 /// The page of a shared turn.
 pub async fn shared() -> Response {
     respond("text/html; charset=utf-8", include_str!("../page/shared.html"))
+}
+
+/// The script that other pages embed.
+pub async fn widget() -> Response {
+    respond(JAVASCRIPT, include_str!("../page/widget.js"))
 }
 
 /// A script or the styles of the page.

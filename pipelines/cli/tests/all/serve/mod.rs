@@ -25,6 +25,7 @@ mod resume;
 mod routes;
 mod schemathesis;
 mod shares;
+mod sign_in;
 mod tls;
 mod usage;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::first::{embedder, files};
-use super::{Server, python};
+use super::{PIPELINE as PLAIN, Server, python};
 use crate::support::root;
 
 const PACKAGE: &str = "selenium==4.51.0";
@@ -36,14 +36,18 @@ const PIPELINE: &str = r#"Pipeline(
 const HOSTILE: &str =
     "Reciprocal rank fusion. <img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
-/// A Python that drives a browser, if there is one.
-pub(super) fn browser() -> Option<PathBuf> {
+/// Whether a program can drive a browser; says if not.
+pub(super) fn has_driver() -> bool {
     let has_driver = Command::new("chromedriver").arg("--version").output().is_ok_and(|done| done.status.success());
     if !has_driver {
         println!("skipped: there is no `chromedriver`; Debian has it in the package `chromium-driver`");
-        return None;
     }
-    python::with(PACKAGE)
+    has_driver
+}
+
+/// A Python that drives a browser, if there is one.
+pub(super) fn browser() -> Option<PathBuf> {
+    has_driver().then(|| python::with(PACKAGE)).flatten()
 }
 
 #[tokio::test]
@@ -64,6 +68,27 @@ async fn an_answer_goes_on_while_the_page_is_loaded_again() {
         let _ = permits.send(());
     });
     python::run(with, "page_resume.py", &server, &["secret", &file.display().to_string()]).await;
+}
+
+#[tokio::test]
+async fn other_pages_embed_the_widget() {
+    let Some(with) = browser() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (allowed, other) = (free(), free());
+    let [allowed, other] = [allowed, other].map(|of| of.local_addr().unwrap().port().to_string());
+    let config =
+        format!(r#"Serve(tokens: [(name: "shop", token: Env("SHOP"))], cors: ["http://127.0.0.1:{allowed}"])"#);
+    std::fs::write(directory.path().join("serve.ron"), config).unwrap();
+    let server = Server::start(directory.path(), PLAIN, &["--config", "serve.ron"], &[("SHOP", "secret")]);
+    for (id, text) in [
+        ("ferry.md", "The ferry to the island leaves at nine. It returns at noon."),
+        ("fees.md", "A ticket costs four euros. Children travel free."),
+    ] {
+        let put = server.client.put(format!("{}/v1/documents/{id}?wait=true", server.url)).bearer_auth("secret");
+        assert_eq!(put.json(&json!({ "title": "Island", "text": text })).send().await.unwrap().status().as_u16(), 200);
+    }
+    python::run(with, "page_widget.py", &server, &["secret", &allowed, &other]).await;
 }
 
 #[tokio::test]
