@@ -1,6 +1,6 @@
-"""Drives the page of `turnflow serve` in a browser: page_browser.py URL [TOKEN[,OTHER]] [DIR].
+"""Drives the page of `turnflow serve` in a browser: page_browser.py URL [TOKEN[,OTHER]] [DIR] [AXE].
 
-OTHER is the token of another caller.
+OTHER is the token of another caller, and AXE the path of axe-core's `axe.min.js`.
 
 Needs selenium==4.51.0, chromium and chromedriver. Prints a line for each check, and exits with 1 at
 the first that fails. With DIR, screenshots are written there. PAGE_PIPELINE names the pipeline to ask,
@@ -41,8 +41,8 @@ class Failed(Exception):
 class Page:
     """The page in a browser."""
 
-    def __init__(self, url, token, shots):
-        self.url, self.shots = url, shots
+    def __init__(self, url, token, shots, axe=None):
+        self.url, self.shots, self.axe = url, shots, axe
         self.token, _, self.other = token.partition(",")
         self.profile = tempfile.mkdtemp(prefix="turnflow-page-")
         options = Options()
@@ -576,21 +576,72 @@ def names(page):
     return "all controls"
 
 
+VIOLATIONS = """
+const done = arguments[0];
+axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => done(violations.map(of => `${of.id}: ${of.nodes[0].html.slice(0, 120)}`)));
+"""
+
+
+def accessible(page):
+    """axe-core finds nothing, in light and in dark."""
+    if not page.axe:
+        return "skipped: there is no axe-core"
+    with open(page.axe, encoding="utf-8") as file:
+        page.driver.execute_script(file.read())
+    page.click("#all")
+    page.one("#conversations h3")
+    seen = 0
+    for _ in range(2):
+        for key in ("turn", "search", "graph", "tune", "corpora"):
+            page.tab(key)
+            found = page.driver.execute_async_script(VIOLATIONS)
+            page.need(not found, f"the view `{key}`: {found[:4]}")
+            seen += 1
+        page.click("#theme")
+    page.click("#all")
+    return f"{seen} views"
+
+
+SMALL = """
+return [...document.querySelectorAll('button, select, textarea, input, summary, [role=tab], .from a')].filter(e => e.checkVisibility() && !e.matches('.cite, .unseen, [type=file]'))
+  .map(e => [e, (e.closest('label') ?? e).getBoundingClientRect()]).filter(([, at]) => at.width && at.height < 43.5).map(([e]) => e.outerHTML.slice(0, 100));
+"""
+
+
+def fingers(page):
+    """On a screen that is touched, controls are high enough for a finger."""
+    touch = lambda width, height, on: (
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": on}),
+        page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": on, "maxTouchPoints": 5 if on else 1}))
+    touch(390, 844, True)
+    page.need(page.driver.execute_script("return matchMedia('(pointer: coarse)').matches"), "the browser does not act as a telephone")
+    for key in ("talk", "turn", "search", "graph", "tune", "corpora"):
+        page.tab(key)
+        small = page.driver.execute_script(SMALL)
+        page.need(not small, f"the view `{key}` has controls that are too small: {small[:4]}")
+        width, most = page.driver.execute_script(WIDE)
+        page.need(width <= most, f"the view `{key}` makes the page {width} pixels wide of {most}")
+    page.tab("talk")
+    page.shot("touched.png")
+    touch(1280, 900, False)
+    return "44 pixels"
+
+
 def quiet(page):
     complaints = page.complaints()
     page.need(not complaints, f"the console complained: {complaints[:4]}")
     return "no errors, no violations of the content security policy"
 
 
-CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, several_conversations, searching, sharing, others, listed, theme, graph, narrow, keyboard, names, quiet]
+CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, several_conversations, searching, sharing, others, listed, theme, graph, narrow, keyboard, names, accessible, fingers, quiet]
 
 
 def main(arguments):
     if not arguments:
         print(__doc__)
         return 2
-    url, token, shots = (arguments + ["", ""])[:3]
-    page = Page(url, token, shots)
+    url, token, shots, axe = (arguments + ["", "", ""])[:4]
+    page = Page(url, token, shots, axe)
     try:
         for check in CHECKS:
             began = time.monotonic()

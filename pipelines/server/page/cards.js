@@ -10,9 +10,9 @@ export const citedFor = (answer, most) => citations(clean(answer), most).filter(
 
 /**
  * A list of passages { id, document, title, text, metadata, score }; a passage without a text cannot be shown any more.
- * `urls`: id → address of its document. `looked`: the numbers of the passages to look at, which are cited for `sentence`.
+ * `heading`: the level of their titles. `urls`: id → address of its document. `looked`: the numbers of the passages to look at, which are cited for `sentence`.
  */
-export function cards(answer, passages, urls, looked = [], sentence = '') {
+export function cards(answer, passages, urls, looked = [], sentence = '', heading = 'h4') {
   const parts = citedFor(answer, passages.length);
   const cites = n => parts.filter(part => part.cites.includes(n)).map(part => part.sentence);
   const row = ({ id, document, title, text, metadata, score: value }, at) => {
@@ -24,7 +24,7 @@ export function cards(answer, passages, urls, looked = [], sentence = '') {
     const hint = [isCited && 'cited', value !== undefined && `score ${score(value)}`].filter(Boolean).join(', ');
     return h('li', { class: `card ${isLooked ? 'looked' : ''} ${isCited ? 'cited' : ''}`, data: { number: at + 1 } },
       h('details', { open: isCited || isLooked },
-        h('summary', {}, h('h4', {}, `[${at + 1}] `, name(title || id)), ' ', h('span', { class: 'hint' }, hint),
+        h('summary', {}, h(heading, {}, `[${at + 1}] `, name(title || id)), ' ', h('span', { class: 'hint' }, hint),
           h('span', { class: 'gist', dir: 'auto' }, clean((text ?? '').slice(0, 400)))),
         said, h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document),
           urls.has(id) && [' · ', link(urls.get(id), 'Open the document')]), fields(metadata)));

@@ -12,9 +12,9 @@ function show({ question, record, citations, shared, pipeline }) {
   const urls = new Map(citations.map(citation => [citation.passage, citation.url]));
   const titles = new Map(citations.map(citation => [citation.passage, citation.title]));
   for (const passage of passages) passage.title ||= titles.get(passage.id);
-  const list = h('div', {}, cards(record.answer, passages, urls));
+  const list = h('div', {}, cards(record.answer, passages, urls, [], '', 'h3'));
   const look = (numbers, sentence) => {
-    list.replaceChildren(cards(record.answer, passages, urls, numbers, sentence));
+    list.replaceChildren(cards(record.answer, passages, urls, numbers, sentence, 'h3'));
     reveal(list.querySelector(`.card[data-number="${numbers[0]}"]`));
   };
   const text = markdown(record.answer, citing(clean(record.answer), passages.length, part => button(part.raw, () => look(part.cites, part.sentence),

@@ -48,6 +48,11 @@ export class Talk {
     this.#shelf = shelf;
     // Another caller does not see what was said before.
     if (isOther) this.#enter(new Conversation());
+    if (!isOther && this.#conversation.root.children.length) {
+      // Somebody was faster than the browser's database.
+      shelf.open = this.#conversation.id;
+      this.#keep(this.#conversation);
+    }
     const open = shelf.open && await shelf.load(shelf.open).catch(() => null);
     if (open && shelf === this.#shelf && !this.#conversation.root.children.length) this.#enter(open);
     else this.#list.update(this.#shelf, this.#conversation.id);

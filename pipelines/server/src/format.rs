@@ -55,7 +55,7 @@ impl Format {
                 if !named["schema"].is_object() {
                     return Err(wrong("has no `schema`: a JSON schema as an object"));
                 }
-                if !named["name"].as_str().is_some_and(|name| !name.is_empty()) {
+                if named["name"].as_str().is_none_or(str::is_empty) {
                     return Err(wrong("has no `name`"));
                 }
                 Ok(Some(Self { field, schema: Arc::new(json!({ "type": "json_schema", "json_schema": named })) }))

@@ -32,9 +32,12 @@ const EACH: usize = 32;
 /// The lengths of an id.
 const LENGTHS: std::ops::RangeInclusive<usize> = 8..=128;
 
-/// The turns that can be read again, by caller and id.
+/// The turns that can be read again.
 #[derive(Default)]
-pub struct Resumable(Mutex<HashMap<(Arc<str>, String), Arc<Kept>>>);
+pub struct Resumable(Mutex<HashMap<Key, Arc<Kept>>>);
+
+/// A caller, and the id that it has chosen.
+type Key = (Arc<str>, String);
 
 /// A turn and its events so far.
 struct Kept {

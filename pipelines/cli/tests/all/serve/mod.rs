@@ -15,6 +15,7 @@ mod live;
 mod load;
 mod mcp;
 mod models;
+mod node;
 mod observed;
 mod openai;
 mod otlp;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::first::{embedder, files};
-use super::{PIPELINE as PLAIN, Server, python};
+use super::{PIPELINE as PLAIN, Server, node, python};
 use crate::support::root;
 
 const PACKAGE: &str = "selenium==4.51.0";
@@ -110,6 +110,9 @@ async fn the_page_works_in_chromium() {
         let put = put.json(&document).send().await.unwrap();
         assert_eq!(put.status().as_u16(), 200);
     }
-    python::run(with.clone(), "page_browser.py", &server, &["secret,other"]).await;
+    // Without axe-core, the page is checked without it.
+    let axe = node::with("axe", &["axe-core@4.14.1"]).map(|home| home.join("node_modules/axe-core/axe.min.js"));
+    let axe = axe.map_or(String::new(), |axe| axe.display().to_string());
+    python::run(with.clone(), "page_browser.py", &server, &["secret,other", "", &axe]).await;
     python::run(with, "page_live.py", &server, &["secret", &docs.display().to_string()]).await;
 }
