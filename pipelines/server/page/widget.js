@@ -8,6 +8,7 @@
   const base = new URL('.', script.src);
   const { token, pipeline, collection, title = 'Ask a question', greeting = '', side = 'right', theme } = script.dataset;
 
+  // Lengths in `rem` would be those of the page.
   const STYLE = `
     :host { all: initial; color-scheme: ${theme === 'light' || theme === 'dark' ? theme : 'light dark'}; }
     * { box-sizing: border-box; }
@@ -16,27 +17,27 @@
       --dim: light-dark(#5a636b, #9aa4ad); --strong: light-dark(#0b5cad, #6cb2f2); --on: light-dark(#fff, #0d1a26); --bad: light-dark(#b3261e, #ff8f86);
       font: 15px/1.45 system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif; color: var(--text); }
     button, textarea { font: inherit; color: inherit; }
-    button { cursor: pointer; min-height: 44px; min-width: 44px; border: 1px solid var(--line); border-radius: 6px; background: var(--panel); padding: 0 .8rem; }
+    button { cursor: pointer; min-height: 44px; min-width: 44px; border: 1px solid var(--line); border-radius: 6px; background: var(--panel); padding: 0 13px; }
     button.strong { background: var(--strong); border-color: var(--strong); color: var(--on); font-weight: 600; }
     :focus-visible { outline: 2px solid var(--strong); outline-offset: 2px; }
-    .open { position: fixed; z-index: 2147483000; bottom: 1rem; ${side === 'left' ? 'left' : 'right'}: 1rem; border-radius: 24px; box-shadow: 0 2px 10px rgb(0 0 0 / .25); }
-    .panel { position: fixed; z-index: 2147483001; bottom: 1rem; ${side === 'left' ? 'left' : 'right'}: 1rem; width: min(26rem, calc(100vw - 2rem)); height: min(36rem, calc(100dvh - 2rem));
+    .open { position: fixed; z-index: 2147483000; bottom: 16px; ${side === 'left' ? 'left' : 'right'}: 16px; border-radius: 24px; box-shadow: 0 2px 10px rgb(0 0 0 / .25); }
+    .panel { position: fixed; z-index: 2147483001; bottom: 16px; ${side === 'left' ? 'left' : 'right'}: 16px; width: min(416px, calc(100vw - 32px)); height: min(576px, calc(100dvh - 32px));
       display: grid; grid-template-rows: auto minmax(0, 1fr) auto; background: var(--panel); border: 1px solid var(--line); border-radius: 10px; box-shadow: 0 6px 24px rgb(0 0 0 / .3); overflow: hidden; }
-    header { display: flex; align-items: center; gap: .4rem; padding: .4rem .4rem .4rem .9rem; border-bottom: 1px solid var(--line); }
-    h2 { flex: 1; margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
-    .talk { overflow: auto; padding: .8rem .9rem; display: grid; gap: .8rem; align-content: start; grid-template-columns: minmax(0, 1fr); }
+    header { display: flex; align-items: center; gap: 6px; padding: 6px 6px 6px 14px; border-bottom: 1px solid var(--line); }
+    h2 { flex: 1; margin: 0; font-size: 16px; overflow-wrap: anywhere; }
+    .talk { overflow: auto; padding: 13px 14px; display: grid; gap: 13px; align-content: start; grid-template-columns: minmax(0, 1fr); }
     .talk p, .talk ul, .talk ol { margin: 0; overflow-wrap: anywhere; }
-    .talk ul, .talk ol { padding-left: 1.3rem; }
-    .asked { background: var(--soft); border-radius: 8px; padding: .5rem .7rem; white-space: pre-wrap; }
-    .answer { display: grid; gap: .5rem; grid-template-columns: minmax(0, 1fr); }
-    .answer pre { overflow: auto; background: var(--soft); padding: .5rem; margin: 0; white-space: pre-wrap; }
-    .answer table { border-collapse: collapse; } .answer th, .answer td { border: 1px solid var(--line); padding: .2rem .4rem; text-align: start; }
-    .answer h4, .answer h5, .answer h6 { margin: 0; font-size: 1rem; }
-    a { color: var(--strong); } .cite { font-weight: 600; text-decoration: none; padding: 0 .1rem; }
-    .sources { font-size: .87rem; color: var(--dim); padding-left: 1.3rem; display: grid; gap: .2rem; }
-    .hint { color: var(--dim); font-size: .87rem; } .problem { color: var(--bad); }
-    form { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: .5rem; padding: .6rem .9rem; border-top: 1px solid var(--line); align-items: end; }
-    textarea { width: 100%; min-height: 44px; max-height: 8rem; resize: none; padding: .55rem .6rem; border: 1px solid var(--line); border-radius: 6px; background: var(--panel); }
+    .talk ul, .talk ol { padding-left: 21px; }
+    .asked { background: var(--soft); border-radius: 8px; padding: 8px 11px; white-space: pre-wrap; }
+    .answer { display: grid; gap: 8px; grid-template-columns: minmax(0, 1fr); }
+    .answer pre { overflow: auto; background: var(--soft); padding: 8px; margin: 0; white-space: pre-wrap; }
+    .answer table { border-collapse: collapse; } .answer th, .answer td { border: 1px solid var(--line); padding: 3px 6px; text-align: start; }
+    .answer h4, .answer h5, .answer h6 { margin: 0; font-size: 16px; }
+    a { color: var(--strong); } .cite { font-weight: 600; text-decoration: none; padding: 0 2px; }
+    .sources { font-size: 14px; color: var(--dim); padding-left: 21px; display: grid; gap: 3px; }
+    .hint { color: var(--dim); font-size: 14px; } .problem { color: var(--bad); }
+    form { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 8px; padding: 10px 14px; border-top: 1px solid var(--line); align-items: end; }
+    textarea { width: 100%; min-height: 44px; max-height: 128px; resize: none; padding: 9px 10px; border: 1px solid var(--line); border-radius: 6px; background: var(--panel); }
     .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
     @media (max-width: 480px) { .panel { inset: 0; width: auto; height: auto; border: 0; border-radius: 0; } }
   `;
@@ -52,7 +53,7 @@
   };
 
   /** The server's own modules, which show Markdown without reading markup. */
-  const modules = import(new URL('page/markdown.js', base));
+  const modules = Promise.all(['markdown', 'dom'].map(name => import(new URL(`page/${name}.js`, base))));
 
   const host = document.createElement('turnflow-widget');
   const shadow = host.attachShadow({ mode: 'open' });
@@ -123,7 +124,7 @@
 
   /** Draws an answer with links to what it cites. */
   async function draw(place, { answer, annotations }) {
-    const { markdown, link } = await modules;
+    const [{ markdown, link }] = await modules;
     const letters = Array.from(answer);
     const at = annotations.map(of => ({ ...of, raw: letters.slice(of.start_index, of.end_index).join('') }));
     const cite = raw => {
@@ -148,7 +149,9 @@
     const said = messages;
     said.push({ role: 'user', content: text });
     const place = h('div', { class: 'answer', dir: 'auto' }, h('p', { class: 'hint' }, 'Answering'));
-    talk.append(h('p', { class: 'asked', dir: 'auto' }, text), place);
+    const asked = h('p', { class: 'asked', dir: 'auto' });
+    modules.then(([, { clean }]) => asked.append(clean(text)), () => {});
+    talk.append(asked, place);
     talk.scrollTop = talk.scrollHeight;
     const mine = running = new AbortController();
     [send.hidden, stop.hidden] = [true, false];
