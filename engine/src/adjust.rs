@@ -1,7 +1,9 @@
-//! Changes of the plan for one asked turn: nodes that are skipped, and other weights.
+//! Changes of the plan for one asked turn: nodes that are skipped, other weights, and the form of a reply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use serde_json::Value as Json;
 
 use crate::record::{Hits, PortType, Query, Turn, Value};
 use crate::turns::{Running, RunningNode};
@@ -14,12 +16,15 @@ pub struct Adjustments {
     pub skip: BTreeSet<Arc<str>>,
     /// By operator, the weights of its lists or members: as many as it has, each at least 0.
     pub weights: BTreeMap<Arc<str>, Arc<[f32]>>,
+    /// By operator, the form of the reply that it must ask its language model for, as `response_format` of OpenAI's API. The
+    /// operator must take one ([`OperatorConfig::takes_format`](crate::component::OperatorConfig::takes_format)).
+    pub formats: BTreeMap<Arc<str>, Arc<Json>>,
 }
 
 impl Adjustments {
     /// Whether nothing is changed.
     pub fn is_empty(&self) -> bool {
-        self.skip.is_empty() && self.weights.is_empty()
+        self.skip.is_empty() && self.weights.is_empty() && self.formats.is_empty()
     }
 
     /// Checks the changes against a plan's nodes. Returns the node and the problem.
@@ -34,6 +39,9 @@ impl Adjustments {
             if node.output.is_none_or(|output| !can_skip(output, inputs)) {
                 return Err((id.clone(), "it cannot be skipped: no input has the type of its output".to_owned()));
             }
+        }
+        for id in self.formats.keys() {
+            find(id)?;
         }
         for (id, weights) in &self.weights {
             match find(id)?.weights {

@@ -7,6 +7,7 @@
 //! If a letter cannot be written (for example, the disk is full), it waits in a bounded queue. The
 //! write is retried before the next letter, at each checkpoint, and at the end.
 
+mod edit;
 mod outbox;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+pub use self::edit::NamedLetter;
 use self::outbox::Outbox;
 use crate::append::sync_directory;
 

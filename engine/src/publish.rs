@@ -481,6 +481,11 @@ impl CorpusProgress {
         self.unreadable.count() + self.uncut.count()
     }
 
+    /// Whether what is at this place is missing.
+    pub fn lacks(&self, place: &str) -> bool {
+        self.unreadable.has(place) || self.uncut.has(place)
+    }
+
     /// The first of them, each as its place and the reason.
     pub fn unreadable_because(&self, most: usize) -> Vec<String> {
         let all = [&self.unreadable, &self.uncut].into_iter().flat_map(|unreadable| unreadable.first(most));

@@ -229,6 +229,7 @@ mod tests {
             warnings: Warnings::default(),
             stream: Default::default(),
             weights: None,
+            format: None,
             watch: Default::default(),
         };
         let Value::Answer(got) = run(operator.call(call)).unwrap() else { panic!() };

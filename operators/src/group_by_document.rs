@@ -201,6 +201,7 @@ mod tests {
             warnings: warnings.clone(),
             stream: Default::default(),
             weights: None,
+            format: None,
             watch: Default::default(),
         };
         let Value::Hits(hits) = run(operator::<GroupByDocumentConfig>(config, &Models::new()).call(call)).unwrap()

@@ -113,6 +113,7 @@ mod tests {
             warnings: Warnings::default(),
             stream: Default::default(),
             weights: None,
+            format: None,
             watch: Default::default(),
         };
         let error = run(operator.call(call)).unwrap_err().to_string();

@@ -100,6 +100,7 @@ pub(crate) fn call(operator: &Arc<dyn Operator>, turn: Turn, input: Value) -> (V
         warnings: warnings.clone(),
         stream: Default::default(),
         weights: None,
+        format: None,
         watch: Default::default(),
     };
     let value = run(operator.clone().call(call)).unwrap();

@@ -113,6 +113,10 @@ pub trait ModelConfig: Debug + Send + Sync {
     fn computes_here(&self) -> bool {
         true
     }
+    /// Whether its replies can have a form that a caller gives ([`Sampling::format`](crate::language::Sampling)).
+    fn takes_formats(&self) -> bool {
+        false
+    }
     /// The file of its query adapter, if it has one.
     fn adapter(&self) -> Option<&FilePath> {
         None

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use serde_json::Value as Json;
 
 use super::{
     BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError,
@@ -30,6 +31,8 @@ pub struct Call {
     /// The caller's weights for this node, as many as it has. Operators read them with
     /// [`Call::weights_or`].
     pub weights: Option<Arc<[f32]>>,
+    /// The form of the reply that the caller asks this node's language model for. Only operators that take one get it.
+    pub format: Option<Arc<Json>>,
     /// Where an operator that reads a corpus says which changes can reach its value.
     pub watch: WatchSlot,
 }
@@ -231,6 +234,11 @@ pub trait OperatorConfig: Debug + Send + Sync {
     /// What it does to the text of the answer that it takes. A server streams only text that no node changes later.
     fn text_effect(&self) -> TextEffect {
         TextEffect::Whole
+    }
+    /// Whether it can ask its language model for a reply of a form that a caller gives ([`Call::format`]); its answer is then
+    /// that reply, word for word.
+    fn takes_format(&self) -> bool {
+        false
     }
     /// What it does with the scores of the hits that it takes.
     fn score_use(&self) -> ScoreUse {

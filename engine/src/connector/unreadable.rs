@@ -41,6 +41,11 @@ impl Unreadable {
         places.reasons.iter().take(most).map(|(place, reason)| (place.clone(), reason.clone())).collect()
     }
 
+    /// Whether what is at this place cannot be read. Of very many places, some are not remembered.
+    pub fn has(&self, place: &str) -> bool {
+        self.count() > 0 && self.places.lock().reasons.contains_key(place)
+    }
+
     /// What is at this place cannot be read.
     pub fn add(&self, place: &str, reason: &str) {
         self.change(|places| places.add(place, reason));

@@ -1,6 +1,7 @@
 //! Sampling parameters of generation, and what is wrong with given ones.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 /// Sampling parameters. An omitted field takes the value from the model's configuration,
 /// or else the default stated here.
@@ -51,6 +52,10 @@ pub struct Sampling {
     /// most likely one, and the probability of each (`Generation::labels`); others write freely. Default: none.
     #[serde(default)]
     pub labels: Vec<String>,
+    /// The form of the reply that a caller asks for, as `response_format` of OpenAI's API. Only models whose kind takes forms
+    /// get one. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Json>,
 }
 
 impl Sampling {
@@ -75,6 +80,7 @@ impl Default for Sampling {
             length_penalty: 1.0,
             early_stopping: true,
             labels: Vec::new(),
+            format: None,
         }
     }
 }
@@ -95,6 +101,7 @@ impl SamplingFields {
             length_penalty: self.length_penalty.unwrap_or(base.length_penalty),
             early_stopping: self.early_stopping.unwrap_or(base.early_stopping),
             labels: base.labels.clone(),
+            format: base.format.clone(),
         }
     }
 

@@ -283,6 +283,11 @@ impl Engine {
         self.inner.context.dead.counts()
     }
 
+    /// The dead letters themselves.
+    pub fn letters(&self) -> &crate::dead_letter::DeadLetters {
+        &self.inner.context.dead
+    }
+
     /// Records that sources of turns could not read in this process.
     pub fn refused(&self) -> Refused {
         self.inner.context.dead.refused()

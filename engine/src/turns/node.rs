@@ -157,6 +157,10 @@ pub(super) fn build<'s>(
                 if let Some(weights) = &weights {
                     new.add(format!("the caller's weights {weights:?}"));
                 }
+                let format = adjust.and_then(|adjust| adjust.formats.get(&id)).cloned();
+                if format.is_some() {
+                    new.add("the caller's form of the reply".to_owned());
+                }
                 let snapshot = flow.context.snapshot.snapshot().clone();
                 shared.activity.warn_of_absences(&corpora, &flow.item.turn, &snapshot, &new);
                 let caller = flow.context.caller.as_ref();
@@ -170,7 +174,7 @@ pub(super) fn build<'s>(
                 let watch = reads.map(|_| WatchSlot::wanted()).unwrap_or_default();
                 let read = reads.map(|_| corpora.iter().map(|corpus| snapshot.real_name(corpus, &turn)).collect());
                 let said = watch.clone();
-                let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream, weights, watch };
+                let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream, weights, format, watch };
                 let operator = operator.clone();
                 let node = id.clone();
                 // If the weight panics, the call is made anyway and reports the failure.

@@ -19,14 +19,23 @@ fn pause(retries: &Retries, attempt: u32) -> Duration {
 /// Returns the operator's value, or the reason of the failure. Pauses do not block a thread. Warnings
 /// of failed attempts are dropped, but a warning reports the number of attempts.
 pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retries) -> Result<Value, String> {
-    let Call { turn, inputs, snapshot, warnings, stream, weights, watch } = call;
+    let Call { turn, inputs, snapshot, warnings, stream, weights, format, watch } = call;
     let mut attempt = 1;
     loop {
         let own = Warnings::default();
         let (inputs, snapshot, weights) = (inputs.clone(), snapshot.clone(), weights.clone());
         let (turn, stream, watch) = (&turn, &stream, watch.clone());
         let (asked, warned, said) = (turn.clone(), own.clone(), stream.clone());
-        let call = Call { turn: asked, inputs, snapshot, warnings: warned, stream: said, weights, watch };
+        let call = Call {
+            turn: asked,
+            inputs,
+            snapshot,
+            warnings: warned,
+            stream: said,
+            weights,
+            format: format.clone(),
+            watch,
+        };
         let operator = operator.clone();
         // Call inside the future, so that a panic before the first await is caught too.
         let outcome = AssertUnwindSafe(async move { operator.call(call).await }).catch_unwind().await;

@@ -243,6 +243,7 @@ impl Search {
                         warnings: call.warnings.clone(),
                         stream: Default::default(),
                         weights: None,
+                        format: None,
                         watch: Default::default(),
                     };
                     call_inner(operator.clone(), call).await.unwrap_or_else(|error| {

@@ -68,6 +68,7 @@ fn ask(fields: &str, model: &Arc<Scripted>, query: Query) -> (Result<Arc<Answer>
         warnings: warnings.clone(),
         stream: Default::default(),
         weights: None,
+        format: None,
         watch: Default::default(),
     };
     let value = runtime.block_on(agent.call(call));

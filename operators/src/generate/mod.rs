@@ -30,7 +30,7 @@ use turnflow_engine::component::{
     OperatorError, OperatorKind, ScoreUse, built_at_once,
 };
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Finish, Generator, SamplingFields};
+use turnflow_engine::language::{Finish, Generator, Prompt, Sampling, SamplingFields};
 use turnflow_engine::record::{Answer, Hit, PortType, Query, Status, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -121,6 +121,11 @@ impl OperatorConfig for GenerateConfig {
         ScoreUse::PassedOn
     }
 
+    fn takes_format(&self) -> bool {
+        // A span is not a whole reply.
+        self.words.is_none()
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         check.range("passages", self.passages, 1, 1000);
         if let Some(characters) = self.characters {
@@ -190,6 +195,13 @@ impl Operator for Generate {
                     (hits.query.clone(), kept, prompt)
                 }
             };
+            if let Some(format) = &call.format {
+                let sampling = Sampling {
+                    format: Some((**format).clone()),
+                    ..self.config.sampling.over(self.generator.sampling())
+                };
+                return self.formed(&call, query, hits, prompt, sampling).await;
+            }
             if hits.is_empty() && self.config.without_passages == WithoutPassages::Idk {
                 return Ok(self.answer(query, &self.config.idk, Status::Idk, hits, Map::new()));
             }
@@ -232,6 +244,31 @@ impl Operator for Generate {
 
     fn weight(&self, call: &Call) -> usize {
         call.weight() + call.weight_of_passages(self.config.passages)
+    }
+}
+
+impl Generate {
+    /// A reply of the form that the caller asks for, word for word. The model is asked without passages, too: only it can give
+    /// the form.
+    async fn formed(
+        &self,
+        call: &Call,
+        query: Query,
+        mut hits: Vec<Hit>,
+        prompt: Prompt,
+        sampling: Sampling,
+    ) -> Result<Value, OperatorError> {
+        let generation = self.generator.generate_streamed(prompt, sampling, call.stream.clone()).await?;
+        hits.truncate(hits.len().saturating_sub(generation.left_out));
+        let mut checks = Map::new();
+        let text = generation.text.trim();
+        if generation.finish == Finish::Length {
+            checks.insert("finish".into(), json!(generation.finish));
+        } else if serde_json::from_str::<serde_json::Value>(text).is_err() {
+            let reason = "the reply is no JSON: the model's server does not keep to `response_format`";
+            return Err(InferenceError::Failed(reason.to_owned()).into());
+        }
+        Ok(self.answer(query, text, Status::Answered, hits, checks))
     }
 }
 

@@ -1,4 +1,6 @@
-"""Drives the page of `turnflow serve` in a browser: page_browser.py URL [TOKEN] [DIR].
+"""Drives the page of `turnflow serve` in a browser: page_browser.py URL [TOKEN[,OTHER]] [DIR] [AXE].
+
+OTHER is the token of another caller, and AXE the path of axe-core's `axe.min.js`.
 
 Needs selenium==4.51.0, chromium and chromedriver. Prints a line for each check, and exits with 1 at
 the first that fails. With DIR, screenshots are written there. PAGE_PIPELINE names the pipeline to ask,
@@ -39,8 +41,9 @@ class Failed(Exception):
 class Page:
     """The page in a browser."""
 
-    def __init__(self, url, token, shots):
-        self.url, self.token, self.shots = url, token, shots
+    def __init__(self, url, token, shots, axe=None):
+        self.url, self.shots, self.axe = url, shots, axe
+        self.token, _, self.other = token.partition(",")
         self.profile = tempfile.mkdtemp(prefix="turnflow-page-")
         options = Options()
         for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", f"--user-data-dir={self.profile}"):
@@ -142,9 +145,10 @@ class Page:
             self.driver.save_screenshot(os.path.join(self.shots, name))
 
     def complaints(self):
-        """What the browser complained about; refused tokens and a file without a reader are part of the checks."""
+        """What the browser complained about; refused tokens, a file without a reader and a withdrawn link are part of the checks."""
         entries = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-        return [entry for entry in entries if not (self.token and "401" in entry) and "no%20document.exe" not in entry]
+        return [entry for entry in entries if not (self.token and "401" in entry) and "no%20document.exe" not in entry
+                and not ("/shared/" in entry and "403" in entry)]
 
     def need(self, condition, problem):
         if not condition:
@@ -334,9 +338,11 @@ def reloading(page):
     page.click("#fresh")
     page.ask(QUESTION)
     answer = page.text(".turns .turn .answer")
+    cites = page.number(".turns .turn .cite")
     page.driver.refresh()
     page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
-    page.need(page.text(".turns .turn .answer") == answer, f"the answer is lost: {page.text('.turns')!r}")
+    page.wait("the answer is there again", lambda: page.text(".turns .turn .answer") == answer)
+    page.need(page.number(".turns .turn .cite") == cites, "the citations are lost")
     page.click(".turn .workflow")
     page.wait("the steps are there", lambda: page.number("#panel-turn .steps .step.done"))
     page.ask("And how is it read?")
@@ -344,8 +350,129 @@ def reloading(page):
     page.click("#fresh")
     page.driver.refresh()
     page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
+    page.wait("the page knows the caller", lambda: page.driver.execute_script("return !document.getElementById('sign-out').hidden") == bool(page.token))
     page.need(not page.number(".turns .turn"), "a conversation that was ended came back")
     return "two turns"
+
+
+def several_conversations(page):
+    """Conversations are listed by their first questions, opened, renamed and deleted."""
+    def listed():
+        page.wait("the list is shown", lambda: page.shown("#conversations h3"))
+        return page.driver.execute_script("return [...document.querySelectorAll('#conversations .title')].map(e => e.textContent)")
+    page.click("#all")
+    page.wait("the conversations are listed", lambda: QUESTION in listed())
+    before = listed()
+    page.need("\u202e" not in "".join(before) and not page.number("#conversations img, #conversations script"), "a title became elements")
+    page.need(any("<img src=x" in title for title in before), f"the hostile question is not listed: {before}")
+    page.shot("conversations.png")
+    page.click(f"#conversations li:nth-child({before.index(QUESTION) + 1}) .name")
+    page.wait("the conversation is open", lambda: page.number(".turns .turn") == 2)
+    page.need(not page.shown("#conversations"), "the list stays open")
+    page.click("#all")
+    page.click("#conversations .current [aria-label^=Rename]")
+    field = page.one("#conversations input")
+    field.clear()
+    field.send_keys("About fusion", Keys.ENTER)
+    page.wait("it has its new name", lambda: "About fusion" in listed())
+    page.driver.refresh()
+    page.wait("it is open after a reload", lambda: page.number(".turns .turn") == 2)
+    page.click("#all")
+    page.wait("it has its name after a reload", lambda: "About fusion" in listed())
+    page.click("#conversations .current [aria-label^=Delete]")
+    page.driver.switch_to.alert.accept()
+    page.wait("it is deleted", lambda: "About fusion" not in listed() and not page.number(".turns .turn"))
+    page.click("#all")
+    return f"{len(before)} conversations"
+
+
+def others(page):
+    """Who signs in after somebody else does not see that person's conversations."""
+    if not page.other:
+        return "skipped: there is no other token"
+    page.click("#fresh")
+    page.ask("A question of the first caller?")
+
+    def sign_in(token):
+        page.click("#sign-out")
+        page.click("#sign-out-form .strong")
+        page.one("#token-dialog[open] #token", "the dialog asks for the token").send_keys(token, Keys.ENTER)
+        page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
+        page.wait("the caller is signed in", lambda: page.shown("#sign-out"))
+        page.click("#all")
+        page.one("#conversations h3")
+        return page.text("#conversations")
+    seen = sign_in(page.other)
+    page.need("first caller" not in seen and seen.startswith("0 conversations"), f"another caller sees {seen!r}")
+    page.need(not page.number(".turns .turn"), "another caller sees the open conversation")
+    back = sign_in(page.token)
+    page.need("first caller" in back, f"the caller's own conversations are lost: {back!r}")
+    page.click("#all")
+    return "two callers"
+
+
+SEARCHES = """
+const done = arguments[0];
+const node = (id, inputs, corpora, output = 'Hits') => ({ id, inputs, corpora, output });
+import('/page/search.js').then(({ searches, byDocument }) => {
+  const nodes = [node('q', [], [], 'Queries'), node('a', ['q'], ['one']), node('b', ['q'], ['two']), node('f', ['a', 'b'], []), node('c', ['q'], ['three'])];
+  const corpora = ['one', 'two', 'three', 'four'].map(name => ({ name }));
+  const hit = (passage, document) => ({ passage, document });
+  done({ found: searches({ nodes, corpora }), routed: searches({ nodes, corpora: corpora.slice(0, 2), needs_collection: true }),
+    documents: byDocument([{ corpora: ['one'], hits: [hit('d#1', 'd'), hit('e#1', 'e'), hit('d#2', 'd')] }, { corpora: ['two'], hits: [hit('x#1', 'x')] }]).map(of => [of.document, of.hits.length]) });
+}, error => done({ error: String(error) }));
+"""
+
+
+def searching(page):
+    """Documents of every corpus are found, also hostile ones, and a click opens the document with the passage marked."""
+    told = page.driver.execute_async_script(SEARCHES)
+    page.need(told.get("found") == {"all": [{"node": "c", "corpora": ["three"]}, {"node": "f", "corpora": ["one", "two"]}], "left": ["four"]}, f"the searches are {told}")
+    page.need([of["collection"] for of in told["routed"]["all"]] == ["one", "two"], f"the searches are {told}")
+    page.need(told["documents"] == [["d", 2], ["x", 1], ["e", 1]], f"the documents are {told}")
+    page.tab("search")
+    page.one("#search-text").send_keys("reciprocal rank fusion", Keys.ENTER)
+    page.wait("documents are found", lambda: page.number(".found .card"))
+    found = page.driver.execute_script("return [...document.querySelectorAll('.found > .card')].map(e => e.dataset.document)")
+    page.need("retrieval.md" in found and any(document.startswith("note") for document in found), f"not every corpus is searched: {found}")
+    page.need(page.number(".found mark b"), "the words are not marked")
+    page.need(not page.number(".found img, .found script") and page.driver.title == "turnflow", "the text of a document became elements")
+    page.shot("search.png")
+    here = page.driver.current_window_handle
+    page.click(".found .card .from a")
+    page.wait("the document opens", lambda: len(page.driver.window_handles) == 2)
+    page.driver.switch_to.window(next(of for of in page.driver.window_handles if of != here))
+    page.wait("its passage is marked", lambda: page.shown("section.cited"))
+    page.driver.close()
+    page.driver.switch_to.window(here)
+    return f"{len(found)} documents"
+
+
+def sharing(page):
+    """A link shows a turn to somebody without a token, and can be withdrawn."""
+    page.click("#fresh")
+    page.ask(QUESTION)
+    page.click(".turn .share")
+    link = page.one(".turn .shared input").get_attribute("value")
+    answer, here = page.text(".turn .answer"), page.driver.current_window_handle
+    page.shot("share.png")
+    page.driver.switch_to.new_window("tab")
+    page.driver.get(link.replace(link.split("/shared/")[0], page.url))
+    page.wait("the shared turn is shown", lambda: page.text("main .answer") == answer)
+    page.need(page.text("main h1") == QUESTION and page.number("main .card .text"), f"it shows {page.text('main')!r}")
+    page.click("main .cite")
+    page.wait("the cited passage is marked", lambda: page.shown(".card.looked mark"))
+    page.need(not page.number("textarea, input"), "it is not read-only")
+    page.shot("shared.png")
+    page.driver.switch_to.window(here)
+    page.click(".turn .shared [aria-label^=Withdraw]")
+    page.wait("the link is withdrawn", lambda: not page.number(".turn .shared input"))
+    page.driver.switch_to.window(next(of for of in page.driver.window_handles if of != here))
+    page.driver.refresh()
+    page.wait("it is not shown any more", lambda: "withdrawn" in page.text("main .problem"))
+    page.driver.close()
+    page.driver.switch_to.window(here)
+    return "one turn"
 
 
 def listed(page):
@@ -410,7 +537,7 @@ def graph(page):
 def narrow(page):
     page.size(360, 740)
     views = []
-    for key in ("talk", "turn", "graph", "tune", "corpora", "reports"):
+    for key in ("talk", "turn", "search", "graph", "tune", "corpora", "reports"):
         if not page.shown(f"#tab-{key}"):
             continue
         page.tab(key)
@@ -442,11 +569,62 @@ def keyboard(page):
 
 
 def names(page):
-    for key in ("turn", "graph", "tune", "corpora"):
+    for key in ("turn", "search", "graph", "tune", "corpora"):
         page.tab(key)
         nameless = page.driver.execute_script(NAMELESS)
         page.need(not nameless, f"without an accessible name: {nameless[:4]}")
     return "all controls"
+
+
+VIOLATIONS = """
+const done = arguments[0];
+axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => done(violations.map(of => `${of.id}: ${of.nodes[0].html.slice(0, 120)}`)));
+"""
+
+
+def accessible(page):
+    """axe-core finds nothing, in light and in dark."""
+    if not page.axe:
+        return "skipped: there is no axe-core"
+    with open(page.axe, encoding="utf-8") as file:
+        page.driver.execute_script(file.read())
+    page.click("#all")
+    page.one("#conversations h3")
+    seen = 0
+    for _ in range(2):
+        for key in ("turn", "search", "graph", "tune", "corpora"):
+            page.tab(key)
+            found = page.driver.execute_async_script(VIOLATIONS)
+            page.need(not found, f"the view `{key}`: {found[:4]}")
+            seen += 1
+        page.click("#theme")
+    page.click("#all")
+    return f"{seen} views"
+
+
+SMALL = """
+return [...document.querySelectorAll('button, select, textarea, input, summary, [role=tab], .from a')].filter(e => e.checkVisibility() && !e.matches('.cite, .unseen, [type=file]'))
+  .map(e => [e, (e.closest('label') ?? e).getBoundingClientRect()]).filter(([, at]) => at.width && at.height < 43.5).map(([e]) => e.outerHTML.slice(0, 100));
+"""
+
+
+def fingers(page):
+    """On a screen that is touched, controls are high enough for a finger."""
+    touch = lambda width, height, on: (
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": on}),
+        page.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": on, "maxTouchPoints": 5 if on else 1}))
+    touch(390, 844, True)
+    page.need(page.driver.execute_script("return matchMedia('(pointer: coarse)').matches"), "the browser does not act as a telephone")
+    for key in ("talk", "turn", "search", "graph", "tune", "corpora"):
+        page.tab(key)
+        small = page.driver.execute_script(SMALL)
+        page.need(not small, f"the view `{key}` has controls that are too small: {small[:4]}")
+        width, most = page.driver.execute_script(WIDE)
+        page.need(width <= most, f"the view `{key}` makes the page {width} pixels wide of {most}")
+    page.tab("talk")
+    page.shot("touched.png")
+    touch(1280, 900, False)
+    return "44 pixels"
 
 
 def quiet(page):
@@ -455,15 +633,15 @@ def quiet(page):
     return "no errors, no violations of the content security policy"
 
 
-CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, listed, theme, graph, narrow, keyboard, names, quiet]
+CHECKS = [loads, answers, judged, markdown, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, several_conversations, searching, sharing, others, listed, theme, graph, narrow, keyboard, names, accessible, fingers, quiet]
 
 
 def main(arguments):
     if not arguments:
         print(__doc__)
         return 2
-    url, token, shots = (arguments + ["", ""])[:3]
-    page = Page(url, token, shots)
+    url, token, shots, axe = (arguments + ["", "", ""])[:4]
+    page = Page(url, token, shots, axe)
     try:
         for check in CHECKS:
             began = time.monotonic()

@@ -1,8 +1,10 @@
 // Calls of the server: the token, errors and streams of events.
 
-import { byId } from './dom.js';
+import { byId, clean, name } from './dom.js';
+import { leave, provider, returned } from './signin.js';
 
 const KEY = 'turnflow.token';
+const ASK = 'Ask the administrator of the server for a token.';
 let asking = null;
 let declined = false;
 /** The token, where the browser keeps nothing. */
@@ -10,18 +12,29 @@ let memory = null;
 
 function stored() {
   try {
-    return sessionStorage.getItem(KEY) ?? memory;
+    return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? memory;
   } catch {
     return memory;
   }
 }
 
-function store(token) {
+/** `keeps`: whether the token is kept when the browser is closed; otherwise it ends with the tab. */
+function store(token, keeps) {
   memory = token;
   try {
-    sessionStorage.setItem(KEY, token);
+    sessionStorage.removeItem(KEY);
+    localStorage.removeItem(KEY);
+    (keeps ? localStorage : sessionStorage).setItem(KEY, token);
   } catch { /* It lasts until the page is left. */ }
 }
+
+/** What went wrong when somebody came back from the identity provider. */
+let refusal = '';
+/** Done when it is known whether somebody comes back from there. */
+const back = returned().then(found => {
+  if (found?.token) store(found.token, found.keeps);
+  refusal = found?.problem ?? '';
+});
 
 /** Why a call failed. `status` is 0 if the server was not reached. */
 export class ApiError extends Error {
@@ -34,15 +47,24 @@ export class ApiError extends Error {
 function ask(problem) {
   asking ??= new Promise(resolve => {
     const dialog = byId('token-dialog');
-    const [form, input, cancel] = [byId('token-form'), byId('token'), byId('token-cancel')];
-    byId('token-problem').textContent = problem;
+    const [form, input, cancel, keeps, goes] = ['token-form', 'token', 'token-cancel', 'token-keep', 'sign-in'].map(byId);
+    byId('token-problem').textContent = clean(refusal || problem);
+    refusal = '';
+    provider().then(of => {
+      byId('sign-in-choice').hidden = !of;
+      if (!of) return;
+      // Who signs in needs no other token.
+      if (byId('token-problem').textContent === ASK) byId('token-problem').textContent = '';
+      byId('sign-in-at').replaceChildren('You sign in at ', name(new URL(of.issuer).host), '.');
+      goes.onclick = () => leave(of, keeps.checked).catch(error => { byId('token-problem').textContent = error.message; });
+    });
     const done = given => {
-      form.onsubmit = cancel.onclick = dialog.oncancel = null;
+      form.onsubmit = cancel.onclick = dialog.oncancel = goes.onclick = null;
       input.value = '';
       dialog.close();
       asking = null;
       declined = !given;
-      if (given) store(given);
+      if (given) store(given, keeps.checked);
       resolve(Boolean(given));
     };
     form.onsubmit = event => { event.preventDefault(); if (input.value.trim()) done(input.value.trim()); };
@@ -52,6 +74,18 @@ function ask(problem) {
     input.focus();
   });
   return asking;
+}
+
+/** Whether there is a token. */
+export const isSignedIn = () => stored() !== null;
+
+/** Forgets the token. */
+export function signOut() {
+  memory = null;
+  try {
+    sessionStorage.removeItem(KEY);
+    localStorage.removeItem(KEY);
+  } catch { /* Nothing is stored. */ }
 }
 
 /** Lets the page ask for a token again after it was refused. */
@@ -68,6 +102,7 @@ async function problem(response) {
 }
 
 async function send(path, { method = 'GET', body, file, signal, timeout_ms } = {}) {
+  await back;
   for (;;) {
     const headers = {};
     const token = stored();
@@ -88,7 +123,7 @@ async function send(path, { method = 'GET', body, file, signal, timeout_ms } = {
     const message = await problem(response);
     // Another call may have obtained a token meanwhile.
     if (response.status === 401 && stored() !== token) continue;
-    if (response.status === 401 && !declined && await ask(token ? `${message}.` : 'Ask the administrator of the server for a token.')) continue;
+    if (response.status === 401 && !declined && await ask(token ? `${message}.` : ASK)) continue;
     throw new ApiError(response.status, message);
   }
 }
@@ -112,9 +147,9 @@ export const post = async (path, body) => (await send(path, { method: 'POST', bo
 /** Deletes something. */
 export const remove = async path => (await send(path, { method: 'DELETE', timeout_ms: 60000 })).json();
 
-/** Posts JSON and gives the events of the answer, as { event, data }. */
+/** Posts JSON, or reads if there is none, and gives the events of the response, as { event, data, id }. */
 export async function* events(path, body, signal) {
-  const response = await send(path, { method: 'POST', body, signal });
+  const response = await send(path, { method: body ? 'POST' : 'GET', body, signal });
   let reader;
   try {
     reader = response.body.getReader();
@@ -130,7 +165,7 @@ export async function* events(path, body, signal) {
 /** Server-sent events from chunks of bytes, which may end anywhere. */
 export async function* parse(reader) {
   const decoder = new TextDecoder();
-  let [rest, event, data] = ['', '', []];
+  let [rest, event, data, id] = ['', '', [], null];
   for (;;) {
     const { done, value } = await reader.read();
     rest += decoder.decode(value ?? new Uint8Array(), { stream: !done });
@@ -139,12 +174,13 @@ export async function* parse(reader) {
     rest = lines.pop();
     for (const line of lines) {
       if (line === '') {
-        if (data.length) yield { event, data: JSON.parse(data.join('\n')) };
+        if (data.length) yield { event, data: JSON.parse(data.join('\n')), id };
         [event, data] = ['', []];
       } else if (!line.startsWith(':')) {
         const at = line.indexOf(':');
         const [field, text] = at < 0 ? [line, ''] : [line.slice(0, at), line.slice(at + 1).replace(/^ /, '')];
         if (field === 'event') event = text;
+        if (field === 'id') id = Number(text);
         if (field === 'data') data.push(text);
       }
     }

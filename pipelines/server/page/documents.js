@@ -113,7 +113,7 @@ async function deleted(of, id, card, problem) {
 function row({ id, title, text, modified_ms }, drop) {
   const about = [title, several(text.length, 'character'), new Date(modified_ms).toLocaleString('en-GB')];
   const card = h('li', { class: 'card' }, h('details', {},
-    h('summary', {}, h('h4', {}, name(id)), ' ', h('span', { class: 'hint' }, clean(about.filter(Boolean).join(' · ')))),
+    h('summary', {}, h('h3', {}, name(id)), ' ', h('span', { class: 'hint' }, clean(about.filter(Boolean).join(' · ')))),
     h('p', { class: 'answer-text', dir: 'auto' }, clean(text)),
     button('Delete', () => drop(id, card), { class: 'quiet', 'aria-label': `Delete ${clean(id)}` })));
   return card;

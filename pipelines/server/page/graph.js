@@ -123,7 +123,7 @@ export class Graph {
     const title = svg('title', {}, `${node.id}: ${node.kind}`);
     const group = svg('g', { class: `node ${node.role}`, tabindex: '0', role: 'button', data: { node: node.id } },
       title, svg('rect', { x, y, width: size.width, height: size.height, rx: 5 }),
-      svg('text', { x: x + 10, y: y + 18, class: 'id' }, cut(node.id, 16)), texts,
+      svg('text', { x: x + 10, y: y + 18, class: 'id' }, `${cut(node.id, 16)} `), texts,
       svg('circle', { cx: x + size.width - 12, cy: y + 14, r: 4, class: 'runs' }));
     const choose = () => {
       this.#chosen = this.#chosen === node.id ? null : node.id;
@@ -162,12 +162,15 @@ export class Graph {
 
   #updateNode({ group, node, texts, title }, status) {
     const { lines, words, bad, runs } = this.#numbers(node, status);
-    texts.forEach((text, at) => { text.textContent = lines[at] ?? ''; });
+    texts.forEach((text, at) => { text.textContent = lines[at] ? `${lines[at]} ` : ''; });
     group.classList.toggle('bad', bad);
     group.classList.toggle('running', runs);
     group.classList.toggle('chosen', this.#chosen === node.id);
     group.setAttribute('aria-pressed', String(this.#chosen === node.id));
-    const label = `${node.id}, ${node.kind}: ${words}`;
+    // It begins with what is to be seen, so that people can speak of it.
+    const seen = [...group.querySelectorAll('text')].map(text => text.textContent).join('').trim();
+    const whole = seen.startsWith(`${node.id} ${node.kind}`) ? '' : `${node.id}, ${node.kind}, `;
+    const label = `${seen}: ${whole}${words}`;
     if (group.getAttribute('aria-label') === label) return;
     group.setAttribute('aria-label', label);
     title.textContent = label;

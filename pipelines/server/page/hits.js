@@ -128,7 +128,7 @@ function dropped(gone, step, inputs) {
     return h('tr', { class: 'gone', data: { passage: hit.chunk.id } }, h('td', { class: 'place' }, '–'),
       h('td', {}, passage(hit.chunk), why && h('p', { class: 'note' }, clean(why))), inputs.map(input => from(input, hit.chunk.id, null)));
   };
-  const table = h('table', { class: 'hits moves' }, head(['', 'Passage', ...inputs.map(input => name(input.id))]),
+  const table = h('table', { class: 'hits moves' }, head(['Place', 'Passage', ...inputs.map(input => name(input.id))]),
     rows(sorted, row, 'dropped passage', inputs.length + 2));
   return h('details', { class: 'dropped', open: sorted.length <= FIRST },
     h('summary', {}, `${several(sorted.length, 'passage')} dropped by `, name(step.node.id)), scroll(table));

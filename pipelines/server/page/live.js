@@ -34,6 +34,8 @@ export class Live extends EventTarget {
   /** The chosen pipeline. */
   name = null;
   status = null;
+  /** Who the caller is. */
+  caller = null;
   /** Why the last poll failed. */
   problem = null;
   #samples = [];
@@ -74,6 +76,7 @@ export class Live extends EventTarget {
 
   async #load() {
     const { data } = await get('/v1/pipelines');
+    this.caller = await get('/v1/caller');
     this.pipelines = data;
     if (!this.pipeline) {
       this.name = data[0]?.name ?? null;

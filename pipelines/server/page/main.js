@@ -1,11 +1,14 @@
 // The page: selections, views, and messages about the server.
 
-import { askAgain } from './api.js';
+import { askAgain, isSignedIn, signOut } from './api.js';
 import { button, byId, clean, clock, h, name } from './dom.js';
 import { Corpora } from './corpora.js';
 import { Graph } from './graph.js';
+import { Shelf } from './kept.js';
+import { Letters } from './letters.js';
 import { Live } from './live.js';
 import { Reports } from './reports.js';
+import { Search } from './search.js';
 import { Talk } from './talk.js';
 import { Tuning } from './tune.js';
 import { Workflow } from './turn.js';
@@ -18,15 +21,17 @@ const tuning = new Tuning(byId('panel-tune'));
 const reports = new Reports(byId('panel-reports'));
 new Graph(live, byId('panel-graph'));
 new Corpora(live, byId('panel-corpora'));
+new Search(live, byId('panel-search'));
+const letters = new Letters(live, byId('panel-letters'));
 const [chooser, collection] = [byId('pipeline'), byId('collection')];
 
-new Talk({
+const talk = new Talk({
   pipeline: () => live.pipeline,
   collection: () => (live.pipeline?.needs_collection ? collection.value : undefined),
   adjust: () => tuning.adjust,
   show(turn, isWanted) {
     workflow.show(turn);
-    if (isWanted || (!views.isNarrow && !document.body.classList.contains('wide') && byId('panel-tune').hidden && byId('panel-graph').hidden)) views.show('turn');
+    if (isWanted || (!views.isNarrow && !document.body.classList.contains('wide') && ['tune', 'graph', 'search'].every(key => byId(`panel-${key}`).hidden))) views.show('turn');
   },
   cite(turn, numbers, sentence) {
     views.show('turn');
@@ -37,6 +42,30 @@ new Talk({
     tuning.reset();
     if (views.isNarrow) views.show('talk');
   },
+  unkept() {
+    banner('unkept', 'bad', h('p', {}, 'The browser cannot keep this conversation: its storage is full or switched off. It is lost when the page is left.'));
+  },
+});
+
+/** The caller whose conversations are shown. */
+let owner;
+
+live.addEventListener('pipelines', async () => {
+  byId('sign-out').hidden = !isSignedIn();
+  const is = live.caller?.name ?? '';
+  if (is === owner) return;
+  owner = is;
+  await talk.shelf(await Shelf.of(is));
+});
+
+byId('sign-out').addEventListener('click', () => byId('sign-out-dialog').showModal());
+byId('sign-out-cancel').addEventListener('click', () => byId('sign-out-dialog').close());
+byId('sign-out-form').addEventListener('submit', async event => {
+  event.preventDefault();
+  if (byId('sign-out-delete').checked) await Shelf.of(owner).then(async shelf => shelf.remove((await shelf.list()).map(head => head.id))).catch(() => {});
+  signOut();
+  // Nothing of the caller stays in the page.
+  location.reload();
 });
 
 /** Fills a choice and keeps what is chosen. */
@@ -75,7 +104,9 @@ tuning.addEventListener('change', () => {
 });
 
 reports.addEventListener('change', () => views.enable('reports', reports.data.length > 0));
+letters.addEventListener('change', () => views.enable('letters', letters.isThere));
 views.addEventListener('show', ({ detail }) => {
+  if (detail === 'letters') letters.load();
   if (detail === 'reports') reports.load();
   if (detail === 'turn') workflow.shown();
 });

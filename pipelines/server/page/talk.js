@@ -2,9 +2,10 @@
 
 import { post } from './api.js';
 import { Conversation, Turn } from './asked.js';
+import { ConversationList } from './conversations.js';
 import { announce, button, byId, clean, duration, h, isCalm, perFrame, several } from './dom.js';
-import { forget, keep, kept } from './kept.js';
 import { markdown } from './markdown.js';
+import { sharing } from './share.js';
 import { citing } from './text.js';
 
 const EMPTY = 'Ask a question. The answer and the results of every pipeline step appear as they arrive.';
@@ -12,27 +13,105 @@ const STATES = { running: 'Answering', answered: 'Answered', idk: 'Answered: doe
 
 export class Talk {
   #context;
-  #conversation = kept();
+  #conversation = new Conversation();
+  /** Those in the browser's database, once it is known who the caller is. */
+  #shelf = null;
+  #list;
+  /** Conversations whose answers are on their way. */
+  #busyOnes = new Map();
   #drawn = new Map();
-  #running = null;
-  /** The last turn, whose answer is followed. */
-  #live = null;
   #turns = byId('turns');
   #question = byId('question');
 
-  /** `context`: pipeline(), collection(), adjust(), show(turn), cite(turn, numbers, sentence), ready(). */
+  /** `context`: pipeline(), collection(), adjust(), show(turn), cite(turn, numbers, sentence), fresh(), unkept(). */
   constructor(context) {
     this.#context = context;
+    this.#list = new ConversationList({
+      open: id => this.#open(id),
+      renamed: (id, title) => { if (this.#at(id)) this.#at(id).named = title; },
+      removed: ids => ids.forEach(id => this.#removed(id)),
+    });
     byId('composer').addEventListener('submit', event => { event.preventDefault(); this.#send(); });
-    byId('stop').addEventListener('click', () => this.#running?.stop());
+    byId('stop').addEventListener('click', () => this.#conversation.running?.stop());
     byId('fresh').addEventListener('click', () => this.#fresh());
     this.#question.addEventListener('keydown', event => { if (asks(event)) { event.preventDefault(); this.#send(); } });
     this.#question.addEventListener('input', () => grow(this.#question));
     document.addEventListener('keydown', event => {
-      if (event.key === 'Escape' && this.#running && !document.querySelector('dialog[open]')) this.#running.stop();
+      if (event.key === 'Escape' && this.#conversation.running && !document.querySelector('dialog[open]')) this.#conversation.running.stop();
     });
     this.#draw();
-    if (this.#conversation.last.parent) context.show(this.#conversation.last);
+  }
+
+  /** The caller's conversations; the one that was open in this tab is opened. */
+  async shelf(shelf) {
+    const isOther = this.#shelf !== null;
+    this.#shelf = shelf;
+    // Another caller does not see what was said before.
+    if (isOther) this.#enter(new Conversation());
+    if (!isOther && this.#conversation.root.children.length) {
+      // Somebody was faster than the browser's database.
+      shelf.open = this.#conversation.id;
+      this.#keep(this.#conversation);
+    }
+    const open = shelf.open && await shelf.load(shelf.open).catch(() => null);
+    if (open && shelf === this.#shelf && !this.#conversation.root.children.length) this.#enter(open);
+    else this.#list.update(this.#shelf, this.#conversation.id);
+  }
+
+  /** A conversation that the page holds. */
+  #at(id) {
+    return id === this.#conversation.id ? this.#conversation : this.#busyOnes.get(id);
+  }
+
+  async #open(id) {
+    if (id === this.#conversation.id) return;
+    const found = this.#at(id) ?? await this.#shelf.load(id).catch(() => null);
+    if (found) this.#enter(found);
+    else announce('This conversation cannot be read.');
+    this.#question.focus();
+  }
+
+  #removed(id) {
+    const found = this.#at(id);
+    if (!found) return;
+    found.isGone = true;
+    found.running?.stop();
+    if (found === this.#conversation) this.#enter(new Conversation());
+  }
+
+  /** Shows a conversation. An answer that is on its way in another one goes on. */
+  #enter(conversation) {
+    const before = this.#conversation;
+    if (before.running) this.#busyOnes.set(before.id, before);
+    else before.live?.leave();
+    this.#conversation = conversation;
+    this.#busyOnes.delete(conversation.id);
+    if (this.#shelf) this.#shelf.open = conversation.id;
+    this.#list.update(this.#shelf, conversation.id);
+    this.#drawn.clear();
+    const { last } = conversation;
+    if (last.parent && !conversation.live) this.#goOn(conversation, last);
+    this.#draw();
+    this.#busy();
+    this.#context.fresh();
+    if (last.parent) this.#context.show(last);
+  }
+
+  /** Follows a turn of an earlier visit of the page. */
+  #goOn(conversation, turn) {
+    if (!turn.resume) return;
+    if (turn.state === 'running') conversation.running = turn;
+    conversation.live = turn;
+    this.#listen(conversation, turn);
+    turn.goOn();
+  }
+
+  #keep(conversation) {
+    if (!this.#shelf || conversation.isGone) return;
+    this.#shelf.keep(conversation).then(isKept => {
+      if (!isKept) this.#context.unkept();
+      this.#list.update(this.#shelf, this.#conversation.id);
+    });
   }
 
   #send() {
@@ -47,39 +126,45 @@ export class Talk {
 
   /** Asks after `parent`; false if it cannot be asked now. */
   #ask(parent, text) {
-    const pipeline = this.#context.pipeline();
-    if (this.#running || !pipeline) return false;
+    const [pipeline, conversation] = [this.#context.pipeline(), this.#conversation];
+    if (conversation.running || !pipeline) return false;
     const turn = new Turn({ parent, text, pipeline, collection: this.#context.collection(), adjust: this.#context.adjust() });
-    this.#conversation.add(turn);
-    this.#running = turn;
-    this.#live?.leave();
-    this.#live = turn;
-    const update = perFrame(() => this.#update(turn));
-    for (const event of ['step', 'delta']) turn.addEventListener(event, update);
-    turn.addEventListener('end', () => this.#ended(turn));
-    turn.addEventListener('revised', () => this.#revised(turn));
-    turn.addEventListener('said', () => keep(this.#conversation));
+    conversation.add(turn);
+    conversation.live?.leave();
+    conversation.running = conversation.live = turn;
+    conversation.changed = Date.now();
+    if (this.#shelf) this.#shelf.open = conversation.id;
+    this.#listen(conversation, turn);
     this.#draw();
     this.#context.show(turn);
     this.#busy();
     announce('Answering.');
     turn.run();
-    keep(this.#conversation);
+    this.#keep(conversation);
     return true;
   }
 
-  #ended(turn) {
-    if (this.#running === turn) this.#running = null;
+  #listen(conversation, turn) {
+    const update = perFrame(() => this.#update(turn));
+    for (const event of ['step', 'delta']) turn.addEventListener(event, update);
+    turn.addEventListener('end', () => this.#ended(conversation, turn));
+    turn.addEventListener('revised', () => this.#revised(conversation, turn));
+    turn.addEventListener('said', () => this.#keep(conversation));
+  }
+
+  #ended(conversation, turn) {
+    if (conversation.running === turn) conversation.running = null;
+    this.#busyOnes.delete(conversation.id);
     this.#busy();
-    keep(this.#conversation);
+    this.#keep(conversation);
     if (this.#drawn.has(turn)) {
       this.#update(turn);
       announce(turn.state === 'failed' ? `The turn failed: ${turn.problem}` : turn.state === 'stopped' ? 'Stopped.' : `Answer: ${turn.answer}`);
     }
   }
 
-  #revised(turn) {
-    keep(this.#conversation);
+  #revised(conversation, turn) {
+    this.#keep(conversation);
     if (!this.#drawn.has(turn)) return;
     this.#update(turn);
     announce(`The documents have changed. Answer: ${turn.answer}`);
@@ -88,23 +173,16 @@ export class Talk {
   #busy() {
     const held = document.activeElement;
     const [send, stop] = [byId('send'), byId('stop')];
-    [send.hidden, stop.hidden] = [Boolean(this.#running), !this.#running];
+    const isRunning = Boolean(this.#conversation.running);
+    [send.hidden, stop.hidden] = [isRunning, !isRunning];
     // Keep the focus on the next control to use.
     if (held === send && send.hidden) stop.focus();
     if (held === stop && stop.hidden) this.#question.focus();
   }
 
   #fresh() {
-    this.#running?.stop();
-    this.#running = null;
-    this.#live?.leave();
-    this.#live = null;
-    this.#conversation = new Conversation();
-    forget();
-    this.#drawn.clear();
-    this.#draw();
-    this.#busy();
-    this.#context.fresh();
+    this.#list.show(false);
+    this.#enter(new Conversation());
     this.#question.focus();
   }
 
@@ -124,11 +202,12 @@ export class Talk {
       state: h('p', { class: 'state' }),
       tools: h('div', { class: 'tools' }),
     };
-    parts.article = h('article', { class: 'turn', 'aria-label': `Turn ${turn.number}` }, parts.said, parts.answer, h('div', { class: 'row' }, parts.state, parts.tools));
+    const { made, place } = sharing(turn);
+    parts.article = h('article', { class: 'turn', 'aria-label': `Turn ${turn.number}` }, parts.said, parts.answer, h('div', { class: 'row' }, parts.state, parts.tools), place);
     this.#said(turn, parts);
     parts.tools.append(
       button('Workflow', () => this.#context.show(turn, true), { class: 'quiet workflow', 'aria-label': `Workflow of turn ${turn.number}` }),
-      copies(turn),
+      copies(turn), made,
       ...thumbs(turn),
       button('Ask again', () => this.#again(turn, turn.text), { class: 'quiet again', title: 'Ask the same question again, with the current pipeline and tuning' }),
     );
@@ -138,7 +217,7 @@ export class Talk {
   #said(turn, { said }) {
     const { children } = turn.parent;
     const at = children.indexOf(turn);
-    const step = (by, label, sign) => button(sign, () => { this.#conversation.pick(turn, by); keep(this.#conversation); this.#shown(turn.parent); },
+    const step = (by, label, sign) => button(sign, () => { this.#conversation.pick(turn, by); this.#keep(this.#conversation); this.#shown(turn.parent); },
       { 'aria-label': label, class: 'quiet', disabled: at + by < 0 || at + by >= children.length });
     said.replaceChildren(
       h('p', { class: 'question', dir: 'auto' }, clean(turn.text)),
@@ -172,10 +251,8 @@ export class Talk {
 
   /** Asks in the place of a turn; both versions are kept. */
   #again(turn, text) {
-    if (this.#running) {
-      this.#running.stop();
-      this.#running = null;
-    }
+    this.#conversation.running?.stop();
+    this.#conversation.running = null;
     this.#drawn.clear();
     if (!this.#ask(turn.parent, text)) this.#draw();
   }
@@ -190,6 +267,7 @@ export class Talk {
     answer.replaceChildren(...this.#text(turn));
     state.textContent = this.#state(turn);
     for (const after of tools.querySelectorAll('.again, .copy, .thumb')) after.hidden = turn.state === 'running' || (!turn.answer && !after.matches('.again'));
+    tools.querySelector('.share').hidden = !turn.record?.proof;
     for (const thumb of tools.querySelectorAll('.thumb')) thumb.setAttribute('aria-pressed', String(turn.helpful === (thumb.dataset.helpful === 'true')));
     if (atEnd && turn === this.#conversation.last) this.#turns.scrollTop = this.#turns.scrollHeight;
   }

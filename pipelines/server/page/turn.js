@@ -1,11 +1,12 @@
 // The workflow of a turn: its steps in the order of the graph, the answer with its passages, and where
 // it comes from.
 
-import { button, clean, documentName, duration, facts, h, name, perFrame, reveal, score, several } from './dom.js';
-import { fields, trace } from './hits.js';
+import { cards, citedFor } from './cards.js';
+import { button, clean, duration, facts, h, name, perFrame, reveal, several } from './dom.js';
+import { trace } from './hits.js';
 import { body, gist, isOpen, isSkipped, kind, own } from './step.js';
-import { link, markdown } from './markdown.js';
-import { citations, citing, evidence } from './text.js';
+import { markdown } from './markdown.js';
+import { citing } from './text.js';
 
 const STATES = { running: 'Running', answered: 'Answered', idk: 'Answered: does not know', failed: 'Failed', stopped: 'Stopped' };
 
@@ -152,29 +153,17 @@ export class Workflow {
   #answer(cited, sentence) {
     const turn = this.#turn;
     const { passages } = turn;
-    const parts = citations(clean(turn.answer), passages.length);
+    const isCited = citedFor(turn.answer, passages.length).length > 0;
     const text = markdown(turn.answer, citing(clean(turn.answer), passages.length, part => button(part.raw,
       () => this.cite(turn, part.cites, part.sentence), { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')}` })));
     const urls = new Map((turn.record?.citations ?? []).map(citation => [citation.passage, citation.url]));
-    const cites = n => parts.filter(part => part.cites?.includes(n)).map(part => part.sentence);
-    const cards = passages.map(({ id, document, title, text: said, metadata, score: value }, at) => {
-      const isCited = cites(at + 1).length > 0;
-      const wanted = cited.includes(at + 1) ? sentence : cites(at + 1).join(' ');
-      return h('li', { class: `card ${cited.includes(at + 1) ? 'looked' : ''} ${isCited ? 'cited' : ''}`, data: { number: at + 1 } },
-        h('details', { open: isCited || cited.includes(at + 1) },
-          h('summary', {}, h('h4', {}, `[${at + 1}] `, name(title || id)), ' ', h('span', { class: 'hint' }, isCited ? 'cited, ' : '', `score ${score(value)}`),
-            h('span', { class: 'gist', dir: 'auto' }, clean(said.slice(0, 400)))),
-          h('p', { class: 'text', dir: 'auto' }, evidence(said, wanted)),
-          h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document),
-            urls.has(id) && [' · ', link(urls.get(id), 'Open the document')]), fields(metadata)));
-    });
     this.#parts.answer.replaceChildren(
       h('h3', {}, turn.state === 'failed' ? 'No answer' : 'Answer'),
       turn.problem ? h('p', { class: 'problem' }, clean(turn.problem)) : '',
       h('div', { class: 'answer', dir: 'auto' }, text.length ? text : turn.state === 'stopped' ? 'Stopped before the answer.' : ''),
       h('h3', {}, passages.length ? `${several(passages.length, 'passage')} for the answer` : 'No passages for the answer'),
-      passages.length && !parts.some(part => part.cites) ? h('p', { class: 'hint' }, 'The answer cites none of them.') : '',
-      h('ol', { class: 'cards' }, cards));
+      passages.length && !isCited ? h('p', { class: 'hint' }, 'The answer cites none of them.') : '',
+      cards(turn.answer, passages, urls, cited, sentence));
   }
 
   /** Looks at the passages that a citation names. */

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 use parking_lot::RwLock;
 use regex::RegexSet;
@@ -26,10 +26,11 @@ use crate::links::LinkKey;
 use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
 use crate::pipelines::LastReload;
+use crate::resume::Resumable;
 use crate::stored::ResponseStore;
 use crate::{
-    answers, chat, cited, documents, embeddings, feedback, forward, health, mcp, metrics, models, openapi, origin,
-    otlp, page, pipelines, reports, responses, search, stored, turns,
+    answers, caller, chat, cited, dead_letters, documents, embeddings, feedback, forward, health, mcp, metrics, models,
+    openapi, origin, otlp, page, pipelines, reports, responses, resume, search, shares, sign_in, stored, turns,
 };
 
 /// A served pipeline.
@@ -41,6 +42,7 @@ pub struct Served {
     /// How many reloads have succeeded, and how many have failed.
     reloads: [AtomicU64; 2],
     responses: OnceLock<Arc<ResponseStore>>,
+    shares: OnceLock<Arc<ResponseStore>>,
     hides_problems: AtomicBool,
     link_key: OnceLock<LinkKey>,
     feedback: OnceLock<Arc<FeedbackLog>>,
@@ -56,6 +58,7 @@ impl Served {
             reload: RwLock::default(),
             reloads: Default::default(),
             responses: OnceLock::new(),
+            shares: OnceLock::new(),
             hides_problems: AtomicBool::new(false),
             link_key: OnceLock::new(),
             feedback: OnceLock::new(),
@@ -75,6 +78,16 @@ impl Served {
     /// Stores its responses here.
     pub fn keep_responses(&self, store: ResponseStore) {
         let _ = self.responses.set(Arc::new(store));
+    }
+
+    /// Stores the turns that callers share here.
+    pub fn keep_shares(&self, store: ResponseStore) {
+        let _ = self.shares.set(Arc::new(store));
+    }
+
+    /// The store of shared turns, if turns can be shared.
+    pub(crate) fn shares(&self) -> Option<Arc<ResponseStore>> {
+        self.shares.get().cloned()
     }
 
     /// Keeps the feedback on its answers here.
@@ -151,6 +164,7 @@ struct Inner {
     task_prompts: RegexSet,
     drained: CancellationToken,
     streams: Arc<Semaphore>,
+    resumable: Resumable,
     started: u64,
 }
 
@@ -165,6 +179,7 @@ impl App {
             task_prompts,
             drained: CancellationToken::new(),
             streams: Arc::new(Semaphore::new(config.limits.streams)),
+            resumable: Resumable::default(),
             started: now(),
             config,
             pipelines,
@@ -222,6 +237,11 @@ impl App {
         self.0.streams.clone()
     }
 
+    /// The turns that their clients can read again.
+    pub(crate) fn resumable(&self) -> &Resumable {
+        &self.0.resumable
+    }
+
     /// Records that the server is shutting down.
     pub fn drain(&self) {
         self.0.drained.cancel();
@@ -243,7 +263,7 @@ impl App {
             Some(name) => pipelines.find(|served| &*served.name == name),
             None => pipelines.next(),
         };
-        found.cloned().ok_or_else(|| ApiError::no_model(name.unwrap_or_default()))
+        found.cloned().ok_or_else(|| models::none_that_answers(self, principal, name))
     }
 }
 
@@ -277,6 +297,12 @@ fn questions() -> Router<App> {
         .route("/v1/models/{*id}", get(models::one))
 }
 
+/// The turns that go on without their clients, in the process that answers them. A stream stays open, so it takes no
+/// request slot.
+fn resumed() -> Router<App> {
+    Router::new().route("/v1/turns/{id}", get(resume::read).delete(resume::stop))
+}
+
 /// All routes.
 pub fn router(app: App) -> Router {
     let documents = get(documents::read).put(documents::write).delete(documents::remove);
@@ -290,6 +316,11 @@ pub fn router(app: App) -> Router {
         .route("/v1/documents/{*id}", documents)
         .merge(mcp)
         .route("/v1/reports", get(reports::list))
+        .route("/v1/shares", post(shares::create))
+        .route("/v1/shares/{id}", delete(shares::withdraw))
+        .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/{id}", delete(dead_letters::remove))
+        .route("/v1/dead-letters/{id}/retry", post(dead_letters::retry))
         .route("/v1/feedback", post(feedback::create))
         .route("/v1/traces", post(otlp::traces))
         .route("/v1/logs", post(otlp::logs))
@@ -298,14 +329,20 @@ pub fn router(app: App) -> Router {
         // An answer stream stays open, so it takes no request slot.
         .route("/v1/answers", get(answers::list))
         .route("/openapi.json", get(openapi::document))
+        .merge(resumed())
         .merge(states())
         .route_layer(middleware::from_fn_with_state(app.clone(), meter));
     let known = work.merge(metered).route_layer(middleware::from_fn_with_state(app.clone(), identify));
     let router = known
         .route("/", get(page::page))
         .route("/page/{name}", get(page::asset))
+        .route("/widget.js", get(page::widget))
         // A link says for whom it is.
         .route("/documents/{*id}", get(cited::show))
+        // Nobody has a token yet.
+        .route("/v1/sign-in", get(sign_in::show).post(sign_in::exchange))
+        .route("/shared/{id}", get(shares::show))
+        .route("/shared/{id}/turn", get(shares::read))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .fallback(|| async { ApiError::not_found("no such route") });
@@ -341,6 +378,7 @@ async fn from_here(State(app): State<App>, request: Request, next: middleware::N
 /// The routes that show the state of a process to known callers.
 fn states() -> Router<App> {
     Router::new()
+        .route("/v1/caller", get(caller::show))
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
         .route("/debug/state", get(pipelines::debug))
@@ -378,7 +416,7 @@ pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
         .route_layer(middleware::from_fn_with_state(app.clone(), admit))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::where_to));
-    let router = Router::new()
+    let router = resumed()
         .route("/metrics", get(metrics::text))
         .route_layer(middleware::from_fn_with_state(app.clone(), meter))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))

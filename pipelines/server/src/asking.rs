@@ -122,6 +122,8 @@ pub struct Asking {
     /// Number of passages that the writers of the answer may cite.
     passages: usize,
     numbered: Numbered,
+    /// Whether the answer must be JSON.
+    formed: bool,
 }
 
 impl Asking {
@@ -140,6 +142,7 @@ impl Asking {
         let outline = served.outline();
         check_collection(&outline, request.collection.as_deref())?;
         begun(&served).await?;
+        let formed = !request.adjust.formats.is_empty();
         let events = served.engine().ask(request);
         Ok(Self {
             events,
@@ -155,6 +158,7 @@ impl Asking {
             links,
             passages: 0,
             numbered: Numbered::default(),
+            formed,
         })
     }
 
@@ -178,7 +182,10 @@ impl Asking {
                     self.written.push_str(&text);
                     // Nodes behind this one may change the text.
                     let certain = self.outline.effects.certain(&node, &self.written);
-                    let certain = self.numbered.certain(&certain, self.passages);
+                    let certain = match self.formed {
+                        true => certain,
+                        false => self.numbered.certain(&certain, self.passages),
+                    };
                     let piece = match certain.trim_end().strip_prefix(self.sent.as_str()) {
                         Some(piece) if !piece.is_empty() => Arc::<str>::from(piece),
                         _ => continue,
@@ -203,12 +210,21 @@ impl Asking {
         if self.sent.is_empty() {
             self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
         }
-        let answer = self.numbered.text(&record.answer, record.hits.len());
+        let is_whole = finish_of(&record) == Finish::Stop;
+        if self.formed && is_whole && serde_json::from_str::<serde_json::Value>(&record.answer).is_err() {
+            let problem = "the answer is no JSON, because another node than the language model has given it";
+            return Err(ApiError::server(problem).code("not_in_the_form"));
+        }
+        // What is in brackets in JSON is no citation.
+        let answer = match self.formed {
+            true => record.answer.to_string(),
+            false => self.numbered.text(&record.answer, record.hits.len()),
+        };
         Ok(Finished {
             rest: rest_of(&answer, &self.sent),
             finish: finish_of(&record),
             answer,
-            sources: Sources::of(&record, &self.links, &self.titles).in_order(&self.numbered),
+            sources: Sources::of(&record, &self.links, &self.titles).in_order(&self.numbered).formed(self.formed),
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
             tokens: record.tokens,
         })

@@ -14,6 +14,7 @@ use crate::config::{DocumentRights, Secret, ServeConfig};
 use crate::error::ApiError;
 use crate::jwt::{Jwt, KeyError, PREFIX};
 use crate::limits::Share;
+use crate::sign_in::SignIn;
 
 /// The environment variable with further tokens: `name=secret,name=secret`.
 pub const VARIABLE: &str = "TURNFLOW_TOKENS";
@@ -66,6 +67,9 @@ pub enum TokenError {
     /// The keys of JSON Web Tokens cannot be used.
     #[error(transparent)]
     Keys(#[from] KeyError),
+    /// People cannot sign in.
+    #[error("{0}")]
+    SignIn(String),
     /// The variable has the wrong format.
     #[error("`{VARIABLE}` must have the format `name=secret,name=secret`")]
     Form,
@@ -132,6 +136,8 @@ pub struct Tokens {
     known: Vec<(blake3::Hash, Arc<Principal>)>,
     /// Verifies JSON Web Tokens, if they are accepted.
     jwt: Option<Jwt>,
+    /// The identity provider at which people sign in on the page.
+    sign_in: Option<SignIn>,
     /// The caller if there are no tokens.
     anybody: Arc<Principal>,
     callers: Arc<Callers>,
@@ -171,6 +177,7 @@ impl Tokens {
         tokens.jwt = config.jwt.clone().map(|jwt| Jwt::new(jwt, limits, &variable)).transpose()?;
         tokens.jwt = tokens.jwt.map(|jwt| jwt.telling(callers.clone()));
         tokens.callers = callers;
+        tokens.sign_in = SignIn::of(config, &variable).map_err(TokenError::SignIn)?;
         for token in &config.tokens {
             let name = token.name.clone();
             let secret = match &token.token {
@@ -205,7 +212,7 @@ impl Tokens {
     pub fn none(config: &ServeConfig) -> Self {
         let mut anybody = Principal::new("anybody", None, Share::new(&config.limits));
         anybody.documents = DocumentRights::Manage;
-        Self { known: Vec::new(), jwt: None, anybody: Arc::new(anybody), callers: Arc::default() }
+        Self { known: Vec::new(), jwt: None, sign_in: None, anybody: Arc::new(anybody), callers: Arc::default() }
     }
 
     fn add(&mut self, secret: &str, principal: Principal) -> Result<(), TokenError> {
@@ -231,6 +238,23 @@ impl Tokens {
     /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty() && self.jwt.is_none()
+    }
+
+    /// The identity provider at which people sign in on the page, if there is one.
+    pub(crate) fn sign_in(&self) -> Option<&SignIn> {
+        self.sign_in.as_ref()
+    }
+
+    /// The caller of a JSON Web Token.
+    ///
+    /// # Errors
+    ///
+    /// 401: the token is not valid, or none are accepted. 503: it cannot be verified at the moment.
+    pub(crate) async fn of_jwt(&self, token: &str) -> Result<Arc<Principal>, ApiError> {
+        match &self.jwt {
+            Some(jwt) => jwt.principal(token).await,
+            None => Err(ApiError::unauthorized("this server accepts no JSON Web Tokens")),
+        }
     }
 
     /// The callers as they are now.

@@ -19,10 +19,11 @@ use crate::app::{App, Served, now, unique};
 use crate::asking::{Asking, Finished, Piece, Writer};
 use crate::auth::Principal;
 use crate::body::Content;
-use crate::citations::{self, Citation};
+use crate::citations::{self, Citation, Sources};
 use crate::config::Citations;
 use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
+use crate::format::Format;
 use crate::limits::Deadline;
 use crate::links::Links;
 use crate::sse;
@@ -42,7 +43,7 @@ pub struct ChatRequest {
     pub stream_options: Option<StreamOptions>,
     /// Number of answers: 1.
     pub n: Option<u64>,
-    /// Text only.
+    /// Text, or JSON with a schema (`json_schema`) if the pipeline's model can keep to one.
     pub response_format: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,
@@ -77,24 +78,8 @@ impl ChatRequest {
         if self.logprobs == Some(true) {
             return Err(ApiError::unsupported("logprobs", "this server does not support `logprobs`"));
         }
-        check_format("response_format", self.response_format.as_ref())?;
         check_tools("tool_choice", self.tool_choice.as_ref())?;
         check_tools("function_call", self.function_call.as_ref())
-    }
-}
-
-/// Refuses a form of the answer other than text: the answer is written by a pipeline, which follows no schema.
-pub fn check_format(field: &str, format: Option<&Value>) -> Result<(), ApiError> {
-    let kind = format.and_then(|format| format.get("type")).and_then(Value::as_str);
-    match format {
-        None | Some(Value::Null) => Ok(()),
-        Some(_) if kind == Some("text") => Ok(()),
-        Some(_) => Err(ApiError::unsupported(
-            field,
-            format!(
-                "answers are text: `{field}` must be left out or {{\"type\": \"text\"}}; ask for JSON in the pipeline's prompt"
-            ),
-        )),
     }
 }
 
@@ -131,6 +116,7 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let request: ChatRequest = content.json()?;
     request.check()?;
+    let format = Format::of_chat(request.response_format.as_ref())?;
     let served = app.pipeline(request.model.as_deref(), &principal)?;
     let conversation = Conversation::of(&request.messages, "messages")?;
     let id = unique("chatcmpl-");
@@ -139,7 +125,7 @@ pub async fn create(
     let include_usage = request.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
     let is_stream = request.stream.unwrap_or(false);
     let links = Links::of(&app, Some(&headers), &principal, &served);
-    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, links, || {
+    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, links, format.as_ref(), || {
         let labels = Labels::of(
             &app,
             &headers,
@@ -169,6 +155,7 @@ pub async fn create(
 }
 
 /// Answers a conversation: by the pipeline, or by its model alone if the question is a prompt of the client.
+#[allow(clippy::too_many_arguments, reason = "each is a part of a request")]
 pub async fn writer<'a>(
     app: &App,
     served: &Arc<Served>,
@@ -176,13 +163,15 @@ pub async fn writer<'a>(
     deadline: Deadline,
     is_stream: bool,
     links: Links,
+    format: Option<&Format>,
     labels: impl FnOnce() -> (Labels, Option<usize>, &'a Principal),
 ) -> Result<Writer, ApiError> {
     let (labels, most, principal) = labels();
     if app.is_task(&conversation.question) {
-        return Ok(Writer::Task(Box::new(TaskRun::new(served, conversation, most, deadline))));
+        return Ok(Writer::Task(Box::new(TaskRun::new(served, conversation, most, deadline, format)?)));
     }
     let mut request = conversation.request(labels, principal);
+    format.map_or(Ok(()), |format| format.ask(served, &mut request))?;
     request.stream = is_stream;
     let asking = Asking::new(app.clone(), served.clone(), request, deadline, links).await?;
     Ok(Writer::Turn(Box::new(asking)))
@@ -213,9 +202,13 @@ impl Reply {
         Spent::of(reported, self.prompt_tokens, || self.counter.count(text)).into()
     }
 
-    /// The list of sources for the end of the text, if requested.
-    fn list(&self, citations: &[Citation]) -> String {
-        if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
+    /// The list of sources for the end of the text, if requested. What has a form gets none.
+    fn list(&self, sources: &Sources, citations: &[Citation]) -> String {
+        if self.citations == Citations::Markdown && !sources.is_formed() {
+            citations::markdown(citations)
+        } else {
+            String::new()
+        }
     }
 
     /// The annotations, if requested.
@@ -228,7 +221,7 @@ impl Reply {
 
     fn whole(&self, finished: &Finished) -> Value {
         let cited = finished.sources.cited(&finished.answer);
-        let text = format!("{}{}", finished.answer, self.list(&cited));
+        let text = format!("{}{}", finished.answer, self.list(&finished.sources, &cited));
         let annotations = self.annotations(&cited);
         json!({
             "id": self.id,
@@ -303,7 +296,7 @@ impl sse::Events for ChatStream {
             Ok(Piece::End(finished)) => {
                 self.say(&finished.rest, out);
                 let cited = finished.sources.cited(&self.text);
-                self.say(&self.reply.list(&cited), out);
+                self.say(&self.reply.list(&finished.sources, &cited), out);
                 let annotations = self.reply.annotations(&cited);
                 if !annotations.is_empty() {
                     out.push_back(self.delta(&json!({ "annotations": annotations }), None));
@@ -337,8 +330,6 @@ mod tests {
             ("tool_choice", json!({"type": "function", "function": {"name": "f"}})),
             ("function_call", json!({"name": "f"})),
             ("tool_choice", json!({"type": "allowed_tools", "allowed_tools": {"mode": "required"}})),
-            ("response_format", json!({"type": "json_object"})),
-            ("response_format", json!({"type": "json_schema", "json_schema": {}})),
         ] {
             let error = with(field, value).unwrap_err();
             assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, Some(field)));

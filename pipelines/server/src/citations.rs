@@ -88,13 +88,25 @@ pub struct Sources {
     all: Vec<Source>,
     /// Whether the answer is one, and no refusal.
     answers: bool,
+    /// Whether the answer has the form that its caller asked for: nothing in it is a citation.
+    formed: bool,
 }
 
 impl Sources {
     /// The sources of an answer.
     pub fn of(record: &AnswerRecord, links: &Links, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
         let all = record.hits.iter().map(|hit| Source::of(hit, links, titles)).collect();
-        Self { all, answers: record.status == Status::Answered }
+        Self { all, answers: record.status == Status::Answered, formed: false }
+    }
+
+    /// The same for an answer of the form that its caller asked for.
+    pub fn formed(self, formed: bool) -> Self {
+        Self { formed, ..self }
+    }
+
+    /// Whether the answer has such a form.
+    pub fn is_formed(&self) -> bool {
+        self.formed
     }
 
     /// The sources with new numbers. Each has a title of its own, because clients take those with one title for one.
@@ -118,7 +130,7 @@ impl Sources {
     /// What a text cites, in the order of its marks. A text without marks that answers the question cites every passage at
     /// its end: the passages are all that is known.
     pub fn cited(&self, text: &str) -> Vec<Citation> {
-        let marks = marks(text, self.all.len());
+        let marks = if self.formed { Vec::new() } else { marks(text, self.all.len()) };
         let mut at = Characters::of(text);
         let cite = |number: usize, start_index: usize, end_index: usize| {
             let source = self.all.get(number.checked_sub(1)?).filter(|source| !source.url.is_empty());
@@ -224,7 +236,7 @@ mod tests {
 
     fn sources(names: &[&str], answers: bool) -> Sources {
         let one = |name: &&str| Source { passage: (*name).into(), url: format!("/{name}"), title: (*name).to_owned() };
-        Sources { all: names.iter().map(one).collect(), answers }
+        Sources { all: names.iter().map(one).collect(), answers, formed: false }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::document::Chunk;
 
-use crate::app::App;
+use crate::app::{App, Served};
 use crate::body::{InPath, Params};
 use crate::error::ApiError;
 use crate::links::groups;
@@ -25,7 +25,7 @@ const BYTES: usize = 1 << 20;
 /// Passages before the cited one on a page of a longer document.
 const BEFORE: usize = 50;
 /// Pages that are made at once: each looks at every passage of its corpora.
-static MAKING: Semaphore = Semaphore::const_new(2);
+pub(crate) static MAKING: Semaphore = Semaphore::const_new(2);
 
 /// The parameters of the URL.
 #[derive(Debug, Default, Deserialize)]
@@ -65,11 +65,24 @@ async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiEr
     let served = served.ok_or_else(|| if app.tokens().is_empty() { unknown() } else { refused() })?;
     let groups = groups(app, served, params.key.as_deref(), id).ok_or_else(refused)?;
     let _one = MAKING.acquire().await;
+    let passages = document_of(served, id, params.passage.as_deref(), &groups).await?.ok_or_else(unknown)?;
+    let cited = params.passage.as_deref().and_then(|id| passages.iter().position(|chunk| *chunk.id == *id));
+    Ok(shown(id, &passages, cited, params))
+}
+
+/// The passages of a document that these groups may read, from the corpus that has the cited passage, if one has; `None` if
+/// there are none.
+pub(crate) async fn document_of(
+    served: &Served,
+    id: &str,
+    passage: Option<&str>,
+    groups: &[Arc<str>],
+) -> Result<Option<Vec<Arc<Chunk>>>, ApiError> {
     let mut found: Option<Vec<_>> = None;
     for (corpus, ..) in served.engine().corpora() {
-        let passages = served.engine().passages(&corpus, id, &groups).await;
+        let passages = served.engine().passages(&corpus, id, groups).await;
         let passages = passages.map_err(|error| ApiError::server(format!("The corpus cannot be read: {error}")))?;
-        let has = passages.iter().any(|chunk| params.passage.as_deref() == Some(&*chunk.id));
+        let has = passages.iter().any(|chunk| passage == Some(&*chunk.id));
         if has || found.is_none() && !passages.is_empty() {
             found = Some(passages);
         }
@@ -77,9 +90,7 @@ async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiEr
             break;
         }
     }
-    let passages = found.ok_or_else(unknown)?;
-    let cited = params.passage.as_deref().and_then(|id| passages.iter().position(|chunk| *chunk.id == *id));
-    Ok(shown(id, &passages, cited, params))
+    Ok(found)
 }
 
 /// The page of a document.

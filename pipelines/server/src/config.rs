@@ -67,6 +67,9 @@ pub struct ServeConfig {
     pub limits: LimitsConfig,
     /// Seconds that running requests may take after the first stop signal. Default: 30.
     pub drain_s: f64,
+    /// Seconds for which a turn that its client can read again goes on without a reader, and its answer is kept in memory.
+    /// Default: 300.
+    pub resume_s: f64,
     /// Seconds after which an idle stream gets a comment line. Default: 15.
     pub keep_alive_s: f64,
     /// How chat answers cite their sources. Default: `Annotations`.
@@ -91,6 +94,8 @@ pub struct ServeConfig {
     pub tls: Option<TlsConfig>,
     /// The stored responses of `/v1/responses`.
     pub responses: ResponsesConfig,
+    /// The turns that callers share by a link.
+    pub shares: ResponsesConfig,
     /// A directory with reports of `turnflow eval --output`, shown on the page. Default: none.
     pub reports: Option<PathBuf>,
 }
@@ -103,6 +108,7 @@ impl Default for ServeConfig {
             jwt: None,
             limits: LimitsConfig::default(),
             drain_s: 30.0,
+            resume_s: 300.0,
             keep_alive_s: 15.0,
             citations: Citations::default(),
             public_url: None,
@@ -113,12 +119,13 @@ impl Default for ServeConfig {
             hosts: Vec::new(),
             tls: None,
             responses: ResponsesConfig::default(),
+            shares: ResponsesConfig::default(),
             reports: None,
         }
     }
 }
 
-/// Bounds of the stored responses of a pipeline. The oldest are removed.
+/// Bounds of the stored responses of a pipeline, or of its shared turns. The oldest are removed.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResponsesConfig {
@@ -294,6 +301,9 @@ impl ServeConfig {
             Some(KeySource::File(file) | KeySource::Secret(Secret::File(file))) => *file = base.join(&*file),
             Some(KeySource::Url(_) | KeySource::Secret(Secret::Env(_))) | None => {}
         }
+        if let Some(Secret::File(file)) = config.jwt.as_mut().and_then(|jwt| jwt.sign_in.as_mut()?.secret.as_mut()) {
+            *file = base.join(&*file);
+        }
         if let Some(tls) = &mut config.tls {
             tls.cert = base.join(&tls.cert);
             tls.key = base.join(&tls.key);
@@ -339,7 +349,12 @@ impl ServeConfig {
                 return wrong(field, "must be above 0 and at most 1000000");
             }
         }
-        for (field, value) in [("limits.rate", limits.rate), ("drain_s", self.drain_s), ("link_days", self.link_days)] {
+        for (field, value) in [
+            ("limits.rate", limits.rate),
+            ("drain_s", self.drain_s),
+            ("resume_s", self.resume_s),
+            ("link_days", self.link_days),
+        ] {
             if !(0.0..=1e6).contains(&value) {
                 return wrong(field, "must be 0 to 1000000");
             }

@@ -17,6 +17,7 @@ use crate::auth::Principal;
 use crate::body::Content;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::models::none_that_embeds;
 use crate::usage::off_thread;
 
 /// A request for embeddings. Further fields are accepted and have no effect.
@@ -85,16 +86,19 @@ fn embedder(app: &App, principal: &Principal, name: &str) -> Result<Arc<Model>, 
                 return Ok(loaded);
             }
             if **served.name() == *name {
-                found.push(loaded);
+                found.push((format!("{name}/{model}"), loaded));
             }
         }
     }
     match (found.pop(), found.is_empty()) {
-        (Some(only), true) => Ok(only),
-        (Some(_), false) => {
-            Err(ApiError::bad(format!("`{name}` has several embedders: name one as {name}/MODEL")).param("model"))
+        (Some((_, only)), true) => Ok(only),
+        (Some(last), false) => {
+            found.push(last);
+            let names = found.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(", ");
+            Err(ApiError::bad(format!("`{name}` has several models for embeddings: name one of {names}"))
+                .param("model"))
         }
-        (None, _) => Err(ApiError::no_model(name)),
+        (None, _) => Err(none_that_embeds(app, principal, name)),
     }
 }
 

@@ -67,6 +67,11 @@ impl ApiError {
             .code("method_not_allowed")
     }
 
+    /// 409: what is asked for cannot be done with this object.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "invalid_request_error", message).code("conflict")
+    }
+
     /// 413: the body is too large.
     pub fn too_large(limit: usize) -> Self {
         Self::new(
@@ -164,6 +169,13 @@ impl ApiError {
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
+        self
+    }
+
+    /// The same error with another message.
+    #[must_use]
+    pub fn saying(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
         self
     }
 

@@ -19,12 +19,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use self::claims::Claims;
+pub(crate) use self::claims::unverified;
 use self::keys::{Key, parse};
 use crate::auth::Principal;
 use crate::callers::Callers;
 use crate::config::{DocumentRights, LimitsConfig, Secret};
 use crate::error::ApiError;
 use crate::limits::Share;
+use crate::sign_in::SignInConfig;
 
 /// The beginning of the names of these callers. No other caller's name begins like that.
 pub const PREFIX: &str = "jwt/";
@@ -43,6 +45,12 @@ const LEEWAY: u64 = 60;
 const SHORTEST_SECRET: usize = 32;
 /// Maximum number of verified tokens, and of callers, to remember.
 const MOST: usize = 10_000;
+
+/// Whether an address is encrypted, or on this machine.
+pub(crate) fn is_safe(url: &reqwest::Url) -> bool {
+    let is_local = url.host_str().is_some_and(|host| ["127.0.0.1", "localhost", "[::1]"].contains(&host));
+    url.scheme() == "https" || url.scheme() == "http" && is_local
+}
 
 /// Where the keys are that sign tokens.
 #[derive(Clone, Debug, Deserialize)]
@@ -82,6 +90,9 @@ pub struct JwtConfig {
     /// The callers' rights to documents. Default: `None`.
     #[serde(default = "default_documents")]
     pub documents: DocumentRights,
+    /// How people sign in on the page. Default: they need a token.
+    #[serde(default)]
+    pub sign_in: Option<SignInConfig>,
 }
 
 fn default_name() -> String {
@@ -181,12 +192,7 @@ impl Jwt {
                 keys.keys = Some(Arc::new(found));
             }
             KeySource::Url(url) => {
-                let parsed = reqwest::Url::parse(url).ok();
-                let is_local = |url: &reqwest::Url| {
-                    url.host_str().is_some_and(|host| ["127.0.0.1", "localhost", "[::1]"].contains(&host))
-                };
-                let is_safe = |url: &reqwest::Url| url.scheme() == "https" || url.scheme() == "http" && is_local(url);
-                if !parsed.as_ref().is_some_and(is_safe) {
+                if !reqwest::Url::parse(url).is_ok_and(|url| is_safe(&url)) {
                     return Err(KeyError::Plain(url.clone()));
                 }
             }

@@ -20,17 +20,21 @@
 //! - **Routes.** One file per group: `chat.rs` and `responses.rs` (OpenAI's API; `stored.rs` keeps responses, so that
 //!   a caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive
 //!   a restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`,
-//!   `pipelines.rs` (graphs and status), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
-//!   page of a cited document; `links.rs` makes, signs and checks the links to it), `otlp.rs` (spans and log records,
+//!   `pipelines.rs` (graphs and status), `caller.rs` (who the caller is), `sign_in.rs` (OpenID
+//!   Connect for the page), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
+//!   page of a cited document; `links.rs` makes, signs and checks the links to it), `shares.rs` (links to turns), `dead_letters.rs`, `otlp.rs` (spans and log records,
 //!   which go to the pipeline's source), `mcp.rs` (the Model Context Protocol), `health.rs`, `openapi.rs` (what the
 //!   routes declare, completed with errors, tokens and bodies) and `page.rs` (the page in `page/`: plain modules
 //!   without a build step, compiled in).
-//! - **Answers.** `live.rs` lets a stream of `/v1/turns` go on after its answer. `conversation.rs` makes a turn from
+//! - **Answers.** `live.rs` lets a stream of `/v1/turns` go on after its answer, and `resume.rs` lets a turn go on without
+//!   its client, who reads its events later. `conversation.rs` makes a turn from
 //!   messages, `asking.rs` asks it and returns pieces of text, `task.rs` answers prompts of chat clients that are not
-//!   questions, `citations.rs` names the sources, `usage.rs` counts tokens, and `sse.rs` writes events. Only text that
+//!   questions, `citations.rs` names the sources, `format.rs` passes on a
+//!   schema for the answer, `usage.rs` counts tokens, and `sse.rs` writes events. Only text that
 //!   is certain is sent: each operator from answers to answers says what it does to the text
 //!   (`OperatorConfig::text_effect`), and `outline.rs` puts these together for the node that writes. The response owns
-//!   the stream of the engine's events: when the client disconnects, the stream is dropped and the turn is cancelled.
+//!   the stream of the engine's events: when the client disconnects, the stream is dropped and the turn is cancelled,
+//!   unless the client can read it again.
 //! - **Forwarding.** `forward.rs` is the server of a process that is not the first of its cluster. It has the routes of
 //!   questions (`app.rs`). Of other requests it receives the body within the same limits, and forwards the request to
 //!   process 0. There, `forward/answering.rs` runs it through all routes and their layers, as if the client had
@@ -46,6 +50,7 @@ mod app;
 mod asking;
 mod auth;
 mod body;
+mod caller;
 mod callers;
 mod chat;
 mod citations;
@@ -53,12 +58,14 @@ mod cited;
 mod config;
 mod connections;
 mod conversation;
+mod dead_letters;
 mod documents;
 mod durable;
 mod embeddings;
 mod encoding;
 mod error;
 mod feedback;
+mod format;
 mod forward;
 mod health;
 mod io;
@@ -79,8 +86,11 @@ mod page;
 mod pipelines;
 mod reports;
 mod responses;
+mod resume;
 mod search;
 mod server;
+mod shares;
+mod sign_in;
 mod sse;
 mod stored;
 mod task;

@@ -63,6 +63,19 @@ impl Links {
         Self { base: String::new(), pipeline: pipeline.into(), signer: None }
     }
 
+    /// When signed links end, in seconds since the Unix epoch; `None` if they do not.
+    pub fn until(&self) -> Option<u64> {
+        self.signer.as_ref().and_then(|signer| signer.claims[2].as_u64())
+    }
+
+    /// The link to a shared turn; `key` signs it.
+    pub fn shared(&self, key: &LinkKey, id: &str) -> String {
+        let pipeline = utf8_percent_encode(&self.pipeline, IN_QUERY);
+        let signed = self.signer.as_ref().map(|signer| signed(key, &signer.claims, &self.pipeline, id));
+        let signed = signed.map_or(String::new(), |signed| format!("&key={signed}"));
+        format!("{}/shared/{id}?pipeline={pipeline}{signed}", self.base)
+    }
+
     /// The link to a passage in its document.
     pub fn passage(&self, document: &str, passage: &str) -> String {
         let of = |text: &str| utf8_percent_encode(text, IN_QUERY).to_string();
@@ -122,14 +135,25 @@ fn verified(key: &LinkKey, text: &str, pipeline: &str, document: &str) -> Option
     serde_json::from_slice(&claims).ok()
 }
 
-/// The groups with which a link opens a document; `None` if it does not: it is not signed by this server for the document,
-/// has expired, or its caller may use the pipeline no more.
+/// The groups with which a link opens a document; `None` if it does not.
 pub(crate) fn groups(app: &App, served: &Served, key: Option<&str>, document: &str) -> Option<Vec<Arc<str>>> {
+    opened(app, served, served.link_key(), key, document).map(|(_, groups)| groups)
+}
+
+/// The caller for whom a link opens something, and the groups with which it does; `None` if it does not: it is not signed by
+/// this server with this key for it, has expired, or its caller may use the pipeline no more.
+pub(crate) fn opened(
+    app: &App,
+    served: &Served,
+    signer: &LinkKey,
+    key: Option<&str>,
+    of: &str,
+) -> Option<(String, Vec<Arc<str>>)> {
     if app.tokens().is_empty() {
-        return Some(Vec::new());
+        return Some(("anybody".to_owned(), Vec::new()));
     }
     let pipeline = &**served.name();
-    let (name, then, until) = verified(served.link_key(), key?, pipeline, document)?;
+    let (name, then, until) = verified(signer, key?, pipeline, of)?;
     if now() > until {
         return None;
     }
@@ -139,9 +163,9 @@ pub(crate) fn groups(app: &App, served: &Served, key: Option<&str>, document: &s
         return None;
     }
     let mut fields = Map::new();
-    fields.insert("name".to_owned(), name.into());
+    fields.insert("name".to_owned(), name.clone().into());
     fields.insert("groups".to_owned(), json!(then));
-    match app.tokens().callers().now(&fields) {
+    let groups = match app.tokens().callers().now(&fields) {
         Present::Gone => None,
         Present::Unknown => Some(then),
         Present::Is(fields) => {
@@ -152,7 +176,8 @@ pub(crate) fn groups(app: &App, served: &Served, key: Option<&str>, document: &s
             };
             Some(then.into_iter().filter(|group| now.contains(&&**group)).collect())
         }
-    }
+    };
+    groups.map(|groups| (name, groups))
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::app::App;
 use crate::{
-    answers, chat, documents, embeddings, feedback, health, metrics, models, otlp, pipelines, reports, responses,
-    search, stored, turns,
+    answers, caller, chat, dead_letters, documents, embeddings, feedback, health, metrics, models, otlp, pipelines,
+    reports, responses, resume, search, shares, sign_in, stored, turns,
 };
 
 /// The description of the server.
@@ -27,6 +27,8 @@ use crate::{
         models::list,
         models::one,
         turns::create,
+        resume::read,
+        resume::stop,
         answers::list,
         otlp::traces,
         otlp::logs,
@@ -37,11 +39,19 @@ use crate::{
         documents::read,
         documents::write,
         documents::remove,
+        caller::show,
+        sign_in::show,
+        sign_in::exchange,
         pipelines::list,
         pipelines::status,
         pipelines::debug,
         reports::list,
+        dead_letters::list,
+        dead_letters::retry,
+        dead_letters::remove,
         feedback::create,
+        shares::create,
+        shares::withdraw,
         metrics::text,
         health::alive,
         health::ready,
@@ -128,9 +138,11 @@ fn complete(description: &mut Value) {
                 operation["security"] = json!([]);
                 continue;
             }
+            if path == "/v1/sign-in" {
+                operation["security"] = json!([]);
+            }
             // A stream of events; each is described in the handbook.
-            let ok = &mut operation["responses"]["200"]["content"];
-            if let Some(events) = ok.get_mut("text/event-stream") {
+            if let Some(events) = operation.pointer_mut("/responses/200/content/text~1event-stream") {
                 events["schema"] = json!({});
             }
             for (status, what) in errors(operation) {

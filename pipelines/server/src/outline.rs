@@ -21,6 +21,8 @@ pub struct Outline {
     pub effects: Effects,
     /// The language model that writes the answer.
     pub generator: Option<String>,
+    /// The node whose language model can give the answer in a form that the caller asks for, if nothing else writes it.
+    pub formed_by: Option<Arc<str>>,
     /// The corpora, sorted by name.
     pub corpora: Vec<Arc<str>>,
     /// The corpora that not everyone may read: the field of a document that names its readers.
@@ -42,6 +44,11 @@ pub struct Outline {
 pub struct Effects(BTreeMap<Arc<str>, Vec<TextEffect>>);
 
 impl Effects {
+    /// Whether no node behind this one gives another text.
+    fn keep(&self, node: &str) -> bool {
+        self.0.get(node).is_some_and(|effects| effects.iter().all(|effect| !matches!(effect, TextEffect::Whole)))
+    }
+
     /// The part of the final text that is certain, from the beginning of the text that a node writes.
     pub fn certain(&self, node: &str, text: &str) -> String {
         self.0.get(node).map(|effects| TextEffect::certain(effects, text)).unwrap_or_default()
@@ -234,12 +241,27 @@ impl Outline {
             let writes = models.iter().find(|model| model.capability == Capability::Generate);
             generator = generator.or(writes.map(|model| model.name.to_owned()));
         }
+        let writers: Vec<_> = operators
+            .iter()
+            .filter(|(_, node, _)| answering.contains(&node.id))
+            .filter_map(|(_, node, config)| {
+                let writes = config.models().into_iter().find(|model| model.capability == Capability::Generate)?;
+                Some((node.id.clone(), config.takes_format(), writes.name.to_owned()))
+            })
+            .collect();
+        let formed_by = match &writers[..] {
+            [(id, true, model)] if plan.models.get(model).is_some_and(|model| model.config.takes_formats()) => {
+                effects.keep(id).then(|| id.clone())
+            }
+            _ => None,
+        };
         let gives_hits = operators.iter().filter(|(_, node, _)| node.output == Some(PortType::Hits));
         Self {
             hits: gives_hits.map(|(_, node, _)| node.id.clone()).collect(),
             answering,
             effects,
             generator,
+            formed_by,
             corpora: plan.corpora.iter().map(|corpus| corpus.name.clone()).collect(),
             access: plan
                 .corpora

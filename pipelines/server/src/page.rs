@@ -23,6 +23,8 @@ macro_rules! scripts {
 const SCRIPTS: &[Asset] = &scripts![
     "api.js",
     "asked.js",
+    "cards.js",
+    "conversations.js",
     "corpora.js",
     "documents.js",
     "dom.js",
@@ -30,10 +32,15 @@ const SCRIPTS: &[Asset] = &scripts![
     "hits.js",
     "kept.js",
     "layout.js",
+    "letters.js",
     "live.js",
     "main.js",
     "markdown.js",
     "reports.js",
+    "search.js",
+    "share.js",
+    "shared.js",
+    "signin.js",
     "step.js",
     "talk.js",
     "text.js",
@@ -60,6 +67,16 @@ fn respond(mime: &'static str, content: &'static str) -> Response {
 /// The page.
 pub async fn page() -> Response {
     respond("text/html; charset=utf-8", include_str!("../page/index.html"))
+}
+
+/// The page of a shared turn.
+pub async fn shared() -> Response {
+    respond("text/html; charset=utf-8", include_str!("../page/shared.html"))
+}
+
+/// The script that other pages embed.
+pub async fn widget() -> Response {
+    respond(JAVASCRIPT, include_str!("../page/widget.js"))
 }
 
 /// A script or the styles of the page.

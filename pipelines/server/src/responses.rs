@@ -16,10 +16,11 @@ use utoipa::ToSchema;
 use crate::app::{App, now, unique};
 use crate::auth::Principal;
 use crate::body::Content;
-use crate::chat::{check_format, check_tools, first, writer};
+use crate::chat::{check_tools, first, writer};
 use crate::citations;
 use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
+use crate::format::Format;
 use crate::limits::Deadline;
 use crate::links::Links;
 use crate::sse;
@@ -48,7 +49,7 @@ pub struct ResponseRequest {
     pub conversation: Option<Value>,
     /// Not supported.
     pub background: Option<bool>,
-    /// The form of the text: `{"format": {"type": "text"}}`.
+    /// The form of the text: `{"format": {"type": "text"}}`, or a schema if the pipeline's model can keep to one.
     pub text: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,
@@ -71,7 +72,6 @@ impl ResponseRequest {
         if self.background == Some(true) {
             return Err(ApiError::unsupported("background", "this server does not answer in the background"));
         }
-        check_format("text.format", self.text.as_ref().and_then(|text| text.get("format")))?;
         check_tools("tool_choice", self.tool_choice.as_ref())
     }
 
@@ -118,6 +118,7 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let request: ResponseRequest = content.json()?;
     request.check()?;
+    let format = Format::of_response(request.text.as_ref())?;
     let served = app.pipeline(request.model.as_deref(), &principal)?;
     let mut messages = request.messages()?;
     let id = unique("resp_");
@@ -139,7 +140,7 @@ pub async fn create(
     let input_tokens = counter.count_all(conversation.texts()).await;
     let is_stream = request.stream.unwrap_or(false);
     let links = Links::of(&app, Some(&headers), &principal, &served);
-    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, links, || {
+    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, links, format.as_ref(), || {
         let labels = Labels::of(
             &app,
             &headers,
@@ -207,7 +208,6 @@ mod tests {
             (json!({ "input": "a", "conversation": "conv_1" }), "conversation"),
             (json!({ "input": "a", "background": true }), "background"),
             (json!({ "input": "a", "tool_choice": "required" }), "tool_choice"),
-            (json!({ "input": "a", "text": {"format": {"type": "json_object"}} }), "text.format"),
             (json!({ "input": [{"type": "item_reference", "id": "x"}] }), "input[0]"),
             (json!({ "input": 7 }), "input"),
             (json!({}), "input"),

@@ -68,7 +68,20 @@ impl ResponseStore {
     ///
     /// The file cannot be opened or created.
     pub fn open(state: &Path, bounds: ResponsesConfig) -> Result<Self, DatabaseError> {
-        let tables = Tables::open(&state.join("responses.redb"), "stored responses")?;
+        Self::at(&state.join("responses.redb"), "stored responses", bounds)
+    }
+
+    /// The same for shared turns (`shares.rs`), whose form is that of a response.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened or created.
+    pub fn shares(state: &Path, bounds: ResponsesConfig) -> Result<Self, DatabaseError> {
+        Self::at(&state.join("shares.redb"), "shared turns", bounds)
+    }
+
+    fn at(path: &Path, what: &'static str, bounds: ResponsesConfig) -> Result<Self, DatabaseError> {
+        let tables = Tables::open(path, what)?;
         tables.change(|database| {
             let transaction = database.begin_write()?;
             transaction.open_table(RESPONSES)?;

@@ -18,6 +18,7 @@ use crate::asking::{Finished, Piece, rest_of};
 use crate::citations::Sources;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
+use crate::format::Format;
 use crate::limits::Deadline;
 use crate::usage::generator;
 
@@ -46,7 +47,18 @@ enum State {
 
 impl TaskRun {
     /// Answers a prompt.
-    pub fn new(served: &Served, conversation: &Conversation, most: Option<usize>, deadline: Deadline) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// 400: the model cannot keep to the form that is asked for.
+    pub fn new(
+        served: &Served,
+        conversation: &Conversation,
+        most: Option<usize>,
+        deadline: Deadline,
+        format: Option<&Format>,
+    ) -> Result<Self, ApiError> {
+        format.map(|format| format.check(served)).transpose()?;
         let state = match generator(served) {
             Some(generator) => {
                 let (sender, pieces) = mpsc::unbounded_channel();
@@ -58,12 +70,13 @@ impl TaskRun {
                     // A caller may ask for less than the pipeline allows, but not for more.
                     sampling.max_tokens = most.clamp(1, MOST_TOKENS).min(sampling.max_tokens);
                 }
+                sampling.format = format.map(|format| format.schema().clone());
                 let text = generator.generate_streamed(conversation.prompt(), sampling, stream);
                 State::Runs { text: counted(text).boxed(), pieces }
             }
             None => State::Known(plain(conversation)),
         };
-        Self { state, sent: String::new(), deadline, engine: served.engine().clone() }
+        Ok(Self { state, sent: String::new(), deadline, engine: served.engine().clone() })
     }
 
     /// Waits for the next piece.

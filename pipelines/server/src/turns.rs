@@ -5,7 +5,7 @@
 //! the pipeline's source `Turns` instead (`durable.rs`). The field `history` contains the previous utterances, and the
 //! field `adjust` the changes to the plan for this turn:
 //! `{"skip": ["node"], "weights": {"node": [0.7, 0.3]}}`. With `"live": true` in the last record, the answer is followed
-//! (`live.rs`).
+//! (`live.rs`), and with `resume=ID` the turn goes on without its client (`resume.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::error::ApiError;
 use crate::limits::{Deadline, HeldPlace};
 use crate::links::Links;
 use crate::live::{Live, Next};
-use crate::sse;
+use crate::{resume, shares, sse};
 
 /// The parameters of the URL.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -55,6 +55,9 @@ pub struct TurnParams {
     /// For durable turns: whether to wait for the answers.
     #[serde(default)]
     wait: bool,
+    /// For a stream: an id that the client chooses, 8 to 128 letters, digits, `-` and `_`. The turn goes on when the client is
+    /// gone, and `GET /v1/turns/ID` reads its events again.
+    resume: Option<String>,
 }
 
 /// The caller, the pipeline, and the form of the records.
@@ -111,14 +114,20 @@ pub async fn create(
     if params.wait {
         return Err(ApiError::bad("`wait` needs `durable=true`").param("wait"));
     }
+    if let Some(id) = &params.resume {
+        resume::check(id)?;
+        if !is_stream {
+            return Err(ApiError::bad("`resume` needs `stream=true`").param("resume"));
+        }
+    }
     begun(&served).await?;
     let trace = params.trace && is_stream;
     let said = HashMap::new();
-    let live = lives.then(|| Live::new(&app, &principal, place)).transpose()?;
+    let live = lives.then(|| Live::new(&app, &principal, place.clone())).transpose()?;
     let links = Links::of(&app, Some(&headers), &principal, &served);
     let mut turns = Turns {
         served,
-        principal,
+        principal: principal.clone(),
         deadline,
         records,
         said,
@@ -129,6 +138,9 @@ pub async fn create(
         links,
         titles: HashMap::new(),
     };
+    if let Some(id) = params.resume {
+        return resume::begin(&app, principal, id, place, turns);
+    }
     if is_stream {
         return Ok(sse::response(turns, Duration::from_secs_f64(app.config().keep_alive_s)));
     }
@@ -230,7 +242,7 @@ fn record(mut value: Json, at: usize, served: &Served) -> Result<AskedTurn, ApiE
     if record.speaker == Speaker::User {
         check_collection(&served.outline(), record.collection.as_deref())?;
     }
-    Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights }, live })
+    Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights, ..Adjustments::default() }, live })
 }
 
 /// A record without the server's data about the caller, and without addresses and paths in its error if the caller has
@@ -265,6 +277,7 @@ struct Turns {
 struct RunningTurn {
     conversation: Arc<str>,
     turn: u32,
+    question: Arc<str>,
     events: AnswerStream,
     /// Its answer is sent, and is followed.
     follows: bool,
@@ -314,18 +327,27 @@ impl Turns {
             if let Some(extra) = &self.principal.extra {
                 request.extra.insert("principal".to_owned(), extra.clone().into());
             }
+            let question = request.text.clone();
             let events = self.served.engine().ask(request);
             let (conversation, turn, follows) = (record.conversation_id, record.turn, false);
-            self.running = Some(RunningTurn { conversation, turn, events, follows });
+            self.running = Some(RunningTurn { conversation, turn, question, events, follows });
             return true;
         }
         false
     }
 
-    /// The record, with what the answer's text cites.
+    /// The record, with what the answer's text cites, the titles of passages, and the proof that the caller may share it.
     fn shown(&self, record: &AnswerRecord) -> Json {
         let mut value = without_principal(record);
         value["citations"] = json!(Sources::of(record, &self.links, &self.titles).cited(&record.answer));
+        for (shown, hit) in value["hits"].as_array_mut().into_iter().flatten().zip(&record.hits) {
+            if let Some(title) = self.titles.get(&hit.passage).filter(|title| !title.is_empty()) {
+                shown["title"] = json!(title);
+            }
+        }
+        if let Some(running) = &self.running {
+            value["proof"] = shares::proof(&self.served, &self.principal, &running.question, &value).into();
+        }
         value
     }
 

@@ -144,6 +144,10 @@ impl ModelConfig for OpenAiConfig {
         false
     }
 
+    fn takes_formats(&self) -> bool {
+        true
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         self.server().validate(check);
         check.range("context", self.context, 16, 100_000_000);

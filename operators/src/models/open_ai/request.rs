@@ -171,6 +171,9 @@ fn body(model: &str, prompt: &Prompt, sampling: &Sampling, form: &Form) -> Value
     if !sampling.stop.is_empty() {
         body["stop"] = json!(sampling.stop);
     }
+    if let Some(format) = &sampling.format {
+        body["response_format"] = format.clone();
+    }
     if let Some(fields) = body.as_object_mut() {
         for (name, value) in &form.body {
             match value {
@@ -204,6 +207,9 @@ mod tests {
             body: fields.map(|(name, value)| (name.to_owned(), value)).into(),
             unmarked_thoughts: None,
         };
+        let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}});
+        let formed = body("m", &prompt, &Sampling { format: Some(format.clone()), ..plain_sampling() }, &usual);
+        assert_eq!((&formed["response_format"], plain.get("response_format")), (&format, None));
         let other = body("m", &prompt, &sampling, &form);
         assert!(["seed", "temperature", "max_tokens"].iter().all(|field| other.get(field).is_none()), "{other}");
         assert_eq!((&other["max_completion_tokens"], &other["reasoning_effort"]), (&json!(256), &json!("low")));

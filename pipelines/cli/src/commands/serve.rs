@@ -164,6 +164,10 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
             let store = ResponseStore::open(state, config.responses);
             of.keep_responses(store.with_context(|| format!("pipeline `{}`", of.name()))?);
         }
+        if let Some(state) = state.as_deref().filter(|_| config.shares.keep > 0) {
+            let store = ResponseStore::shares(state, config.shares);
+            of.keep_shares(store.with_context(|| format!("pipeline `{}`", of.name()))?);
+        }
         if let Some(key) = cluster_key.or_else(|| state.as_deref().and_then(link_key)) {
             of.sign_links(key);
         }

@@ -177,6 +177,7 @@ async fn ask(
         warnings: Warnings::default(),
         stream: Default::default(),
         weights: None,
+        format: None,
         watch: Default::default(),
     };
     match retriever.operator.clone().call(call).await {

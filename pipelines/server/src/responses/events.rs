@@ -10,7 +10,7 @@ use turnflow_engine::language::Finish;
 
 use crate::asking::{Finished, Piece, Writer};
 use crate::auth::Principal;
-use crate::citations::{self, Citation};
+use crate::citations::{self, Citation, Sources};
 use crate::config::Citations;
 use crate::sse;
 use crate::stored::{self, ResponseStore, StoredResponse};
@@ -53,8 +53,12 @@ pub(super) struct Reply {
 
 impl Reply {
     /// The list of sources for the end of the text, if requested.
-    fn list(&self, citations: &[Citation]) -> String {
-        if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
+    fn list(&self, sources: &Sources, citations: &[Citation]) -> String {
+        if self.citations == Citations::Markdown && !sources.is_formed() {
+            citations::markdown(citations)
+        } else {
+            String::new()
+        }
     }
 
     fn annotations(&self, citations: &[Citation]) -> Vec<Value> {
@@ -66,7 +70,7 @@ impl Reply {
 
     pub(super) fn text_of(&self, finished: &Finished) -> (String, Vec<Value>) {
         let cited = finished.sources.cited(&finished.answer);
-        (format!("{}{}", finished.answer, self.list(&cited)), self.annotations(&cited))
+        (format!("{}{}", finished.answer, self.list(&finished.sources, &cited)), self.annotations(&cited))
     }
 
     fn part(text: &str, annotations: &[Value]) -> Value {
@@ -180,7 +184,7 @@ impl ResponseStream {
     async fn end(&mut self, finished: &Finished, out: &mut VecDeque<Bytes>) {
         self.say(&finished.rest, out);
         let cited = finished.sources.cited(&self.text);
-        self.say(&self.reply.list(&cited), out);
+        self.say(&self.reply.list(&finished.sources, &cited), out);
         let annotations = self.reply.annotations(&cited);
         for (at, annotation) in annotations.iter().enumerate() {
             let added = self.at_text(json!({ "annotation_index": at, "annotation": annotation }));

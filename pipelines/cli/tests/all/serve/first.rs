@@ -8,7 +8,7 @@ use super::*;
 use crate::support::request_body;
 
 /// An embedding server that answers one request for each permit.
-fn embedder() -> (String, Sender<()>) {
+pub(super) fn embedder() -> (String, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let (permits, held) = channel();
@@ -31,7 +31,7 @@ fn answer(mut stream: TcpStream, held: &Receiver<()>) -> Option<()> {
 }
 
 /// Two calls of the model's server: a call has 32 of so few passages.
-fn files(directory: &Path, url: &str) -> String {
+pub(super) fn files(directory: &Path, url: &str) -> String {
     let line =
         |number: usize| json!({"_id": number.to_string(), "text": format!("Ferry {number}.")}).to_string() + "\n";
     std::fs::write(directory.join("d.jsonl"), (0..64).map(line).collect::<String>()).unwrap();

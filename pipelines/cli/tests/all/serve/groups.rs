@@ -20,13 +20,13 @@ fn config(groups: &str) -> String {
 
 const SECRETS: [(&str, &str); 3] = [("ADMIN", "admin-secret"), ("ANN", "ann-secret"), ("BOB", "bob-secret")];
 
-fn start(directory: &Path, groups: &str) -> Server {
+pub(super) fn start(directory: &Path, groups: &str) -> Server {
     std::fs::write(directory.join("serve.ron"), config(groups)).unwrap();
     Server::start(directory, &pipeline(), &["--config", "serve.ron"], &SECRETS)
 }
 
 /// Sends a request of a caller; a body that is no object or list of JSON is a text.
-async fn send(server: &Server, name: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+pub(super) async fn send(server: &Server, name: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
     let request = server.client.request(method.parse().unwrap(), format!("{}{path}", server.url));
     let request = request.bearer_auth(format!("{name}-secret"));
     let request = match body {

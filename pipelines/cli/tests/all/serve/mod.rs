@@ -2,24 +2,31 @@
 
 mod backup;
 mod client;
+mod dead_letters;
 mod durable;
 mod faults;
 mod files;
 mod filter;
 mod first;
+mod format;
 mod gaps;
 mod groups;
 mod live;
 mod load;
 mod mcp;
+mod models;
+mod node;
 mod observed;
 mod openai;
 mod otlp;
 mod page;
 pub mod python;
 mod responses;
+mod resume;
 mod routes;
 mod schemathesis;
+mod shares;
+mod sign_in;
 mod tls;
 mod usage;
 

@@ -1,10 +1,8 @@
 //! OTLP: programs that are instrumented with packages that people use send to the server, and to the source's own address.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
 
 use super::*;
-use crate::support::root;
 
 /// Packages of Python, by what they instrument `openai` for.
 const PYTHON: [&str; 8] = [
@@ -24,25 +22,6 @@ const NODE: [&str; 4] = [
     "@opentelemetry/sdk-trace-node@2.12.1",
     "@opentelemetry/exporter-trace-otlp-http@0.223.1",
 ];
-
-/// A directory with the packages of Node, made once for all runs; `None`, with a word on it, if it cannot be made.
-fn node() -> Option<PathBuf> {
-    let home = root().join("target/node-clients/otlp");
-    let made = home.join("made");
-    if !std::fs::read_to_string(&made).is_ok_and(|packages| packages == NODE.join(" ")) {
-        std::fs::create_dir_all(&home).unwrap();
-        std::fs::write(home.join("package.json"), "{\"private\": true}").unwrap();
-        let mut install = Command::new("npm");
-        install.current_dir(&home).args(["install", "--no-audit", "--no-fund", "--silent"]).args(NODE);
-        if !install.output().is_ok_and(|done| done.status.success()) {
-            // Whoever has no network cannot run it.
-            println!("skipped: there is no npm, or its packages cannot be fetched");
-            return None;
-        }
-        std::fs::write(&made, NODE.join(" ")).unwrap();
-    }
-    Some(home)
-}
 
 /// A server whose pipeline takes OTLP at an address of its own, too, and that address.
 fn start(directory: &Path) -> (Server, String) {
@@ -89,7 +68,7 @@ async fn programs_that_are_instrumented_by_packages_of_python_are_understood() {
 
 #[tokio::test]
 async fn programs_with_the_ai_sdk_are_understood() {
-    let Some(packages) = node() else { return };
+    let Some(packages) = node::with("otlp", &NODE) else { return };
     let directory = tempfile::tempdir().unwrap();
     let (server, _) = start(directory.path());
     let mut client = Command::new("node");

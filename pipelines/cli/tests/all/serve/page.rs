@@ -1,10 +1,13 @@
 //! The page, in a browser without a window.
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Server, python};
+use super::first::{embedder, files};
+use super::{PIPELINE as PLAIN, Server, node, python};
 use crate::support::root;
 
 const PACKAGE: &str = "selenium==4.51.0";
@@ -33,14 +36,64 @@ const PIPELINE: &str = r#"Pipeline(
 const HOSTILE: &str =
     "Reciprocal rank fusion. <img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
-#[tokio::test]
-async fn the_page_works_in_chromium() {
+/// Whether a program can drive a browser; says if not.
+pub(super) fn has_driver() -> bool {
     let has_driver = Command::new("chromedriver").arg("--version").output().is_ok_and(|done| done.status.success());
     if !has_driver {
         println!("skipped: there is no `chromedriver`; Debian has it in the package `chromium-driver`");
-        return;
     }
-    let Some(with) = python::with(PACKAGE) else { return };
+    has_driver
+}
+
+/// A Python that drives a browser, if there is one.
+pub(super) fn browser() -> Option<PathBuf> {
+    has_driver().then(|| python::with(PACKAGE)).flatten()
+}
+
+#[tokio::test]
+async fn an_answer_goes_on_while_the_page_is_loaded_again() {
+    let Some(with) = browser() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (url, permits) = embedder();
+    let server =
+        Server::start(directory.path(), &files(directory.path(), &url), &[], &[("TURNFLOW_TOKENS", "web=secret")]);
+    permits.send(()).unwrap();
+    permits.send(()).unwrap();
+    let file = directory.path().join("reply");
+    let awaited = file.clone();
+    tokio::spawn(async move {
+        while !awaited.exists() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let _ = permits.send(());
+    });
+    python::run(with, "page_resume.py", &server, &["secret", &file.display().to_string()]).await;
+}
+
+#[tokio::test]
+async fn other_pages_embed_the_widget() {
+    let Some(with) = browser() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (allowed, other) = (free(), free());
+    let [allowed, other] = [allowed, other].map(|of| of.local_addr().unwrap().port().to_string());
+    let config =
+        format!(r#"Serve(tokens: [(name: "shop", token: Env("SHOP"))], cors: ["http://127.0.0.1:{allowed}"])"#);
+    std::fs::write(directory.path().join("serve.ron"), config).unwrap();
+    let server = Server::start(directory.path(), PLAIN, &["--config", "serve.ron"], &[("SHOP", "secret")]);
+    for (id, text) in [
+        ("ferry.md", "The ferry to the island leaves at nine. It returns at noon."),
+        ("fees.md", "A ticket costs four euros. Children travel free."),
+    ] {
+        let put = server.client.put(format!("{}/v1/documents/{id}?wait=true", server.url)).bearer_auth("secret");
+        assert_eq!(put.json(&json!({ "title": "Island", "text": text })).send().await.unwrap().status().as_u16(), 200);
+    }
+    python::run(with, "page_widget.py", &server, &["secret", &allowed, &other]).await;
+}
+
+#[tokio::test]
+async fn the_page_works_in_chromium() {
+    let Some(with) = browser() else { return };
     let directory = tempfile::tempdir().unwrap();
     // A copy, since the script changes the documents.
     let docs = directory.path().join("handbook");
@@ -50,13 +103,16 @@ async fn the_page_works_in_chromium() {
         std::fs::copy(&page, docs.join(page.file_name().unwrap())).unwrap();
     }
     let pipeline = PIPELINE.replace("HANDBOOK", &docs.display().to_string());
-    let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret")]);
+    let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret,desk=other")]);
     for number in 0..3 {
         let put = server.client.put(format!("{}/v1/documents/note {number}.md", server.url)).bearer_auth("secret");
         let document = json!({"text": HOSTILE, "metadata": {"written": format!("by the editors {HOSTILE}")}});
         let put = put.json(&document).send().await.unwrap();
         assert_eq!(put.status().as_u16(), 200);
     }
-    python::run(with.clone(), "page_browser.py", &server, &["secret"]).await;
+    // Without axe-core, the page is checked without it.
+    let axe = node::with("axe", &["axe-core@4.14.1"]).map(|home| home.join("node_modules/axe-core/axe.min.js"));
+    let axe = axe.map_or(String::new(), |axe| axe.display().to_string());
+    python::run(with.clone(), "page_browser.py", &server, &["secret,other", "", &axe]).await;
     python::run(with, "page_live.py", &server, &["secret", &docs.display().to_string()]).await;
 }

@@ -32,6 +32,8 @@ async fn documents_are_put_found_and_survive_a_kill() {
     assert_eq!(one["title"], "Island");
     let found = server.ok("GET", "/v1/search?query=ticket&top=1", None).await;
     assert_eq!(found["hits"][0]["document"], "notes/fees.md", "{found}");
+    let page = server.client.get(found["hits"][0]["page"].as_str().unwrap()).send().await.unwrap();
+    assert!(page.text().await.unwrap().contains("id=\"passage\""), "{found}");
 
     // What was acknowledged is there after a kill.
     server.ok("PUT", "/v1/documents/late.md", Some(json!({ "text": "The harbour closes at ten." }))).await;

@@ -1,0 +1,175 @@
+//! Reads the file of dead letters while it is written, and takes letters out of it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+use super::outbox::Outbox;
+use super::{DeadLetter, DeadLetters, Letters, short};
+use crate::append::sync_directory;
+
+/// A letter of the file, with its id. Letters that are the same have the same id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedLetter {
+    /// Its id: a hash of its line.
+    pub id: String,
+    /// The letter.
+    pub letter: DeadLetter,
+}
+
+fn id_of(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    super::to_hex(&short(blake3::hash(line)))
+}
+
+/// Calls `with` for every line, its line break included. A missing file has none.
+fn each_line(path: &Path, mut with: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        with(&line)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+impl DeadLetters {
+    /// The last letters of the file, the newest first, and the number of all lines. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn last(&self, most: usize) -> io::Result<(Vec<NamedLetter>, usize)> {
+        let (mut last, mut all) = (VecDeque::new(), 0);
+        let path = self.file.lock().as_ref().map(|letters| letters.path.clone());
+        let Some(path) = path else { return Ok((Vec::new(), 0)) };
+        each_line(&path, |line| {
+            all += 1;
+            if last.len() == most {
+                last.pop_front();
+            }
+            last.push_back(line.to_vec());
+            Ok(())
+        })?;
+        let named = |line: &Vec<u8>| Some(NamedLetter { id: id_of(line), letter: serde_json::from_slice(line).ok()? });
+        Ok((last.iter().rev().filter_map(named).collect(), all))
+    }
+
+    /// The letter with this id. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn find(&self, id: &str) -> io::Result<Option<DeadLetter>> {
+        let path = self.file.lock().as_ref().map(|letters| letters.path.clone());
+        let Some(path) = path else { return Ok(None) };
+        let mut found = None;
+        each_line(&path, |line| {
+            if found.is_none() && id_of(line) == id {
+                found = serde_json::from_slice(line).ok();
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Takes the letters with this id out of the file; false if there are none. The file is replaced in one step, and letters
+    /// that come meanwhile wait. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or written; it stays as it was.
+    pub fn remove(&self, id: &str) -> io::Result<bool> {
+        let mut file = self.file.lock();
+        let Some(letters) = &mut *file else { return Ok(false) };
+        letters.outbox.settle(&letters.path)?;
+        letters.remove(id)
+    }
+}
+
+impl Letters {
+    fn remove(&mut self, id: &str) -> io::Result<bool> {
+        // The target of a link is rewritten, and not the link.
+        let path = self.path.canonicalize()?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let beside = path.with_file_name(name);
+        let mut removed = 0_usize;
+        let (mut options, permissions) = (std::fs::OpenOptions::new(), std::fs::metadata(&path)?.permissions());
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut writer = BufWriter::new(options.create(true).write(true).truncate(true).open(&beside)?);
+        let written =
+            each_line(&path, |line| match id_of(line) == id && serde_json::from_slice::<DeadLetter>(line).is_ok() {
+                true => {
+                    removed += 1;
+                    Ok(())
+                }
+                false => writer.write_all(line),
+            });
+        let written = written.and_then(|()| writer.flush()).and_then(|()| {
+            writer.get_ref().set_permissions(permissions)?;
+            writer.get_ref().sync_all()
+        });
+        if written.is_err() || removed == 0 {
+            drop(writer);
+            let _ = std::fs::remove_file(&beside);
+            return written.map(|()| false);
+        }
+        std::fs::rename(&beside, &path)?;
+        sync_directory(path.parent().unwrap_or(Path::new(".")))?;
+        self.outbox = Outbox::new(std::fs::OpenOptions::new().append(true).open(&path)?);
+        // If the record fails again, its letter is written again.
+        let (mut line, digits) = ([0; 16], super::from_hex(id).unwrap_or_default());
+        if digits.len() == line.len() {
+            line.copy_from_slice(&digits);
+            for _ in 0..removed {
+                self.told.take(line);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_is_taken_out_while_others_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dead.jsonl");
+        {
+            let before = DeadLetters::open(&path).unwrap();
+            for record in ["a", "b", "b"] {
+                before.write("turns", "t:1", "bad", record.as_bytes());
+            }
+        }
+        std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "no letter\n").unwrap();
+        let letters = DeadLetters::open(&path).unwrap();
+        letters.write("turns", "t:2", "bad", b"c");
+        let (last, all) = letters.last(3).unwrap();
+        // The line that is no letter is counted, and not listed.
+        assert_eq!((last.iter().map(|of| &*of.letter.record).collect::<Vec<_>>(), all), (vec!["c", "b"], 5));
+        assert!(letters.remove(&last[1].id).unwrap() && !letters.remove(&last[1].id).unwrap());
+        assert!(!letters.remove("00").unwrap() && letters.find(&last[1].id).unwrap().is_none());
+        letters.write("turns", "t:3", "bad", b"d");
+        // One that comes again is written, although an earlier process has written it; others are not repeated.
+        letters.write("turns", "t:1", "bad", b"b");
+        letters.write("turns", "t:1", "bad", b"a");
+        let records = |text: String| {
+            text.lines()
+                .map(|line| serde_json::from_str::<DeadLetter>(line).map_or("?".into(), |of| of.record))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(records(std::fs::read_to_string(&path).unwrap()), ["a", "?", "c", "d", "b"]);
+        assert_eq!(letters.find(&letters.last(1).unwrap().0[0].id).unwrap().unwrap().record, "b");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert_eq!(DeadLetters::counted().last(3).unwrap(), (Vec::new(), 0));
+    }
+}

@@ -1,0 +1,26 @@
+//! Packages of Node.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::root;
+
+/// A directory with packages of Node, as in `ai@6.0.326`, made once for all runs under a name; `None`, with a word on it, if it
+/// cannot be made.
+pub(super) fn with(name: &str, packages: &[&str]) -> Option<PathBuf> {
+    let home = root().join("target/node-clients").join(name);
+    let made = home.join("made");
+    if !std::fs::read_to_string(&made).is_ok_and(|known| known == packages.join(" ")) {
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join("package.json"), "{\"private\": true}").unwrap();
+        let mut install = Command::new("npm");
+        install.current_dir(&home).args(["install", "--no-audit", "--no-fund", "--silent"]).args(packages);
+        if !install.output().is_ok_and(|done| done.status.success()) {
+            // Whoever has no network cannot run it.
+            println!("skipped: there is no npm, or its packages cannot be fetched");
+            return None;
+        }
+        std::fs::write(&made, packages.join(" ")).unwrap();
+    }
+    Some(home)
+}
