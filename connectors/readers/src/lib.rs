@@ -23,6 +23,9 @@
 //!   makes the files whose text is known.
 //! - `docx/`, `pptx/`, `xlsx/`, `csv.rs`, `epub/` and `eml/` read the files of office programs, books and mails.
 //!   `drawing.rs` reads SmartArt and charts, and `raised.rs` keeps raised digits apart.
+//! - `pictures/` decodes pictures, and `ocr/` says who reads the text in them and in scanned pages of a PDF: a model of
+//!   the main process, to which a child sends its pictures. `pdf/render.rs` draws such pages, and `pdf/seen.rs` makes a
+//!   page of the lines that the model has read.
 //! - `html/` parses a page in bounded time and memory (`parse.rs`) and writes it as Markdown (`writer.rs`); `markup.rs`
 //!   writes the other formats.
 //! - Beyond the limits of the child processes, `archive.rs` counts what an archive unpacks to, `xml.rs` the depth and
@@ -42,8 +45,10 @@ pub mod html;
 pub mod markdown;
 mod markup;
 mod notes;
+pub mod ocr;
 mod package;
 pub mod pdf;
+mod pictures;
 pub mod pptx;
 #[cfg(test)]
 mod programs;
@@ -64,6 +69,8 @@ use turnflow_engine::metadata::Metadata;
 use turnflow_engine::panics::caught;
 
 pub use self::error::ReadError;
+pub use self::ocr::Ocr;
+use self::ocr::{Eyes, When};
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +97,14 @@ pub enum Format {
     Epub,
     /// `.eml`: a mail message.
     Eml,
+    /// `.png`: a picture.
+    Png,
+    /// `.jpg`, `.jpeg`: a photograph.
+    Jpeg,
+    /// `.tif`, `.tiff`: a scan, of one page or many.
+    Tiff,
+    /// `.webp`: a picture.
+    Webp,
     /// `.jsonl`: one document on each line.
     JsonLines,
     /// `.parquet`: one document for each row.
@@ -130,6 +145,10 @@ impl Format {
             "tsv" => Some(Self::Tsv),
             "epub" => Some(Self::Epub),
             "eml" => Some(Self::Eml),
+            "png" => Some(Self::Png),
+            "jpg" | "jpeg" => Some(Self::Jpeg),
+            "tif" | "tiff" => Some(Self::Tiff),
+            "webp" => Some(Self::Webp),
             "jsonl" => Some(Self::JsonLines),
             "parquet" => Some(Self::Parquet),
             "arrow" | "feather" => Some(Self::Arrow),
@@ -138,7 +157,7 @@ impl Format {
     }
 
     /// The formats whose files are one document each.
-    pub const DOCUMENTS: [Self; 11] = [
+    pub const DOCUMENTS: [Self; 15] = [
         Self::Html,
         Self::Text,
         Self::Markdown,
@@ -150,6 +169,10 @@ impl Format {
         Self::Tsv,
         Self::Epub,
         Self::Eml,
+        Self::Png,
+        Self::Jpeg,
+        Self::Tiff,
+        Self::Webp,
     ];
 
     /// The format of a file that is one document, by its media type in lower case.
@@ -171,6 +194,10 @@ impl Format {
             Self::Tsv => "text/tab-separated-values",
             Self::Epub => "application/epub+zip",
             Self::Eml => "message/rfc822",
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Tiff => "image/tiff",
+            Self::Webp => "image/webp",
             Self::JsonLines => "application/jsonl",
             Self::Parquet => "application/vnd.apache.parquet",
             Self::Arrow => "application/vnd.apache.arrow.file",
@@ -180,6 +207,11 @@ impl Format {
     /// Whether a file has rows, each of which is a document.
     pub fn has_rows(self) -> bool {
         matches!(self, Self::JsonLines | Self::Parquet | Self::Arrow)
+    }
+
+    /// Whether a file is a picture, of which only OCR makes a document.
+    pub fn is_picture(self) -> bool {
+        matches!(self, Self::Png | Self::Jpeg | Self::Tiff | Self::Webp)
     }
 
     /// The name in messages.
@@ -196,10 +228,23 @@ impl Format {
             Self::Tsv => "TSV",
             Self::Epub => "EPUB",
             Self::Eml => "EML",
+            Self::Png => "PNG",
+            Self::Jpeg => "JPEG",
+            Self::Tiff => "TIFF",
+            Self::Webp => "WebP",
             Self::JsonLines => "JSON Lines",
             Self::Parquet => "Parquet",
             Self::Arrow => "Arrow",
         }
+    }
+
+    /// Builds the document with the default settings of OCR; see [`Format::read_with`].
+    ///
+    /// # Errors
+    ///
+    /// The file is no document.
+    pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        self.read_with(id, bytes, &Ocr::default())
     }
 
     /// Builds the document, in a child process if this program has them (see [`worker`]). A `.jsonl` file that is read as
@@ -208,22 +253,29 @@ impl Format {
     /// # Errors
     ///
     /// The file is no document.
-    pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+    pub fn read_with(self, id: Arc<str>, bytes: &[u8], ocr: &Ocr) -> Result<Document, ReadError> {
         #[cfg(unix)]
-        if let Some(read) = worker::read(self, &id, bytes) {
+        if let Some(read) = worker::read(self, &id, bytes, ocr) {
             return read;
         }
-        let read = self.read_here(id.clone(), bytes);
+        let mut look = |picture| ocr::look(ocr, picture);
+        let read = self.read_seeing(id.clone(), bytes, &mut Eyes::new(ocr.when, ocr.least, &mut look));
         notes::log(&id, &notes::take());
         read
     }
 
-    /// Builds the document in this process, on this thread.
+    /// Builds the document in this process, on this thread, without OCR.
     ///
     /// # Errors
     ///
     /// The file is no document.
     pub fn read_here(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        let mut look = |_| Err("no pictures are read".to_owned());
+        self.read_seeing(id, bytes, &mut Eyes::new(When::Auto, 0.0, &mut look))
+    }
+
+    /// Builds the document in this process, on this thread.
+    fn read_seeing(self, id: Arc<str>, bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Document, ReadError> {
         guarded(|| {
             let content = match self {
                 Self::Markdown => markdown::read(&decode(bytes)?),
@@ -232,7 +284,7 @@ impl Format {
                     return Err(ReadError::Broken { format: "document", reason: "it is a table of rows".to_owned() });
                 }
                 Self::Html => html::read(&decode(bytes)?)?,
-                Self::Pdf => pdf::read(bytes)?,
+                Self::Pdf => pdf::read(bytes, eyes)?,
                 Self::Docx => docx::read(bytes)?,
                 Self::Pptx => pptx::read(bytes)?,
                 Self::Xlsx => xlsx::read(bytes)?,
@@ -240,6 +292,7 @@ impl Format {
                 Self::Tsv => csv::read(&decode(bytes)?, Some(b'\t'))?,
                 Self::Epub => epub::read(bytes)?,
                 Self::Eml => eml::read(bytes)?,
+                Self::Png | Self::Jpeg | Self::Tiff | Self::Webp => pictures::read(self, bytes, eyes)?,
             };
             let Content { title, text, markup, metadata } = content;
             Ok(Document { id, title: title.into(), text: text.into(), markup, metadata })
@@ -303,6 +356,10 @@ mod tests {
             ("a.tsv", Some(Format::Tsv)),
             ("a.epub", Some(Format::Epub)),
             ("a.eml", Some(Format::Eml)),
+            ("a.png", Some(Format::Png)),
+            ("a.JPG", Some(Format::Jpeg)),
+            ("a.tif", Some(Format::Tiff)),
+            ("a.webp", Some(Format::Webp)),
             ("~$a.docx", None),
             ("a.doc", None),
             ("a.jsonl", Some(Format::JsonLines)),

@@ -10,6 +10,7 @@
 //! - `.docx` and `.docm`, `.pptx` and `.pptm`, `.xlsx` and `.xlsm`
 //! - `.csv`, `.tsv`, `.epub`, `.eml`
 //! - `.jsonl`
+//! - `.png`, `.jpg` and `.jpeg`, `.tif` and `.tiff`, `.webp`, unless `ocr` is `Never`
 //!
 //! Each is one document, whose id is the path relative to the directory, with `/`. Only a `.jsonl` file has one document
 //! for each row, whose id is the path, `#` and the row's `_id`. Skips names that start with a dot or with `~$`, and all
@@ -67,7 +68,9 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mod
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::jsonl_corpus::TORN;
-use crate::readers::Format;
+use crate::ocr;
+use crate::readers::ocr::When;
+use crate::readers::{Format, Ocr};
 use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
 pub(crate) use tree::{PASSING, may_pass};
 use tree::{Polls, Tree};
@@ -96,6 +99,14 @@ pub struct DirectoryConfig {
     /// Default: 64 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
+    /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
+    /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
+    #[serde(default)]
+    pub ocr: When,
+    /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
+    /// Default: 0.5.
+    #[serde(default = "ocr::least")]
+    pub ocr_min_confidence: f64,
 }
 
 fn yes() -> bool {
@@ -150,6 +161,7 @@ impl DirectoryConfig {
             watch: self.watch,
             links: self.links,
             max_bytes: self.max_bytes,
+            ocr: Ocr::new(self.ocr, self.ocr_min_confidence),
             torn: TORN,
             passing: PASSING,
         }
@@ -170,13 +182,15 @@ impl CorpusSourceConfig for DirectoryConfig {
             check.error("no-such-path", "path", format!("`{}` is a file, not a directory", self.path.written));
         }
         check.range("max_bytes", self.max_bytes, 1, u64::MAX);
+        ocr::validate(check, self.ocr_min_confidence);
     }
 
     fn explain(&self) -> String {
-        let Self { path, pattern, watch, links, max_bytes } = self;
+        let Self { path, pattern, watch, links, max_bytes, .. } = self;
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
         let links = if *links == Links::Inside { "" } else { ", links: Anywhere" };
         format!(
-            "path: {:?}, pattern: {:?}, watch: {watch}{links}, max_bytes: {max_bytes}",
+            "path: {:?}, pattern: {:?}, watch: {watch}{links}, max_bytes: {max_bytes}{ocr}",
             path.written,
             pattern.0.glob().glob()
         )
@@ -185,7 +199,8 @@ impl CorpusSourceConfig for DirectoryConfig {
     fn reads(&self, file: &Path) -> bool {
         let Ok(root) = self.path.path.canonicalize() else { return false };
         let inside = file.strip_prefix(root).ok();
-        inside.is_some_and(|inside| Format::of(inside).is_some() && self.pattern.matches(inside))
+        let is_read = |format| ocr::reads(self.ocr, format);
+        inside.is_some_and(|inside| Format::of(inside).is_some_and(is_read) && self.pattern.matches(inside))
     }
 
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
@@ -201,6 +216,7 @@ pub struct Directory {
     watch: bool,
     links: Links,
     max_bytes: u64,
+    ocr: Ocr,
     /// How long to wait for the rest of an unfinished last line of a `.jsonl` file.
     torn: Duration,
     /// The pause before what could not be read is read again.

@@ -71,7 +71,7 @@ impl<'a> Site<'a> {
             runtime: context.runtime(),
             output,
             requests: Requests::new(config)?,
-            fetched: Fetched::default(),
+            fetched: Fetched::new(config.ocr, config.ocr_min_confidence),
             kept: KeptFiles::open(context, "", config.keep),
             known: HashMap::new(),
             failing: BTreeSet::new(),

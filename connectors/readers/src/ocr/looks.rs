@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use futures::executor::block_on;
 use parking_lot::Mutex;
-use turnflow_engine::inference::{Picture, PictureLine, PictureReader, Priority};
+use turnflow_engine::inference::{Picture, PictureReader, Priority};
 
-use super::Ocr;
+use super::{Ocr, Seen};
 
 /// Opens the model that is installed, or says why there is none.
 type Open = fn() -> Result<Arc<dyn PictureReader>, String>;
@@ -21,7 +21,7 @@ pub fn look_with(open: Open) {
 }
 
 /// The model of the settings, or else the one that is installed.
-pub(crate) fn or_installed(ocr: &Ocr) -> Result<Arc<dyn PictureReader>, String> {
+fn or_installed(ocr: &Ocr) -> Result<Arc<dyn PictureReader>, String> {
     if let Some(reader) = &ocr.reader {
         return Ok(reader.clone());
     }
@@ -36,7 +36,8 @@ pub(crate) fn or_installed(ocr: &Ocr) -> Result<Arc<dyn PictureReader>, String> 
 }
 
 /// Looks at a picture, as long as it takes.
-pub(crate) fn look(ocr: &Ocr, picture: Picture) -> Result<Vec<PictureLine>, String> {
+pub(crate) fn look(ocr: &Ocr, picture: Picture) -> Result<Seen, String> {
     let reader = or_installed(ocr)?;
-    block_on(reader.read(picture, Priority::Corpus)).map_err(|error| error.to_string())
+    let lines = block_on(reader.read(picture, Priority::Corpus)).map_err(|error| error.to_string())?;
+    Ok(Seen { lines, knows: reader.knows().to_owned() })
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use turnflow_engine::inference::{Picture, PictureLine, PictureReader};
 
 pub use self::looks::look_with;
-pub(crate) use self::looks::{look, or_installed};
+pub(crate) use self::looks::look;
 
 /// Maximum number of pictures of a file that are read.
 pub(crate) const MOST_PICTURES: usize = 2000;
@@ -61,8 +61,16 @@ impl std::fmt::Debug for Ocr {
     }
 }
 
+/// What a model has seen in a picture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub lines: Vec<PictureLine>,
+    /// The languages that it knows.
+    pub knows: String,
+}
+
 /// Looks at a picture; the reason why it cannot.
-pub(crate) type Look<'a> = dyn FnMut(Picture) -> Result<Vec<PictureLine>, String> + 'a;
+pub(crate) type Look<'a> = dyn FnMut(Picture) -> Result<Seen, String> + 'a;
 
 /// What a reader sees pictures with.
 pub(crate) struct Eyes<'a> {
@@ -72,11 +80,12 @@ pub(crate) struct Eyes<'a> {
     /// Why no more pictures are looked at.
     blind: Option<String>,
     seen: usize,
+    knows: String,
 }
 
 impl<'a> Eyes<'a> {
     pub fn new(when: When, least: f64, look: &'a mut Look<'a>) -> Self {
-        Self { when, least, look, blind: None, seen: 0 }
+        Self { when, least, look, blind: None, seen: 0, knows: String::new() }
     }
 
     /// The lines of a picture, or why there are none: the model is not there, or fails, or there were too many pictures.
@@ -88,9 +97,21 @@ impl<'a> Eyes<'a> {
             return Err(reason.clone());
         }
         self.seen += 1;
-        let seen = (self.look)(picture);
-        self.blind = seen.as_ref().err().cloned();
-        seen
+        match (self.look)(picture) {
+            Ok(Seen { lines, knows }) => {
+                self.knows = knows;
+                Ok(lines)
+            }
+            Err(reason) => {
+                self.blind = Some(reason.clone());
+                Err(reason)
+            }
+        }
+    }
+
+    /// The languages that the model knows.
+    pub fn knows(&self) -> &str {
+        &self.knows
     }
 
     /// Why the model cannot look.

@@ -1,6 +1,6 @@
 //! Draws pages of a PDF as pictures, for those whose text is to be read as it looks.
 
-use pdfium_render::prelude::{PdfPage, PdfPageObject, PdfPageObjectsCommon, PdfRenderConfig};
+use pdfium_render::prelude::{PdfPage, PdfPageObject, PdfPageObjectCommon, PdfPageObjectsCommon, PdfRenderConfig};
 use turnflow_engine::inference::Picture;
 
 use super::shape::Page;
@@ -33,8 +33,8 @@ pub(super) fn is_wanted(page: &PdfPage<'_>, read: &Page, when: When) -> bool {
 fn has_large_picture(page: &PdfPage<'_>) -> bool {
     let area = page.width().value * page.height().value;
     page.objects().iter().take(MOST_OBJECTS).any(|object| match &object {
-        PdfPageObject::Image(_) => {
-            object.bounds().is_ok_and(|bounds| bounds.width().value * bounds.height().value >= LARGE * area)
+        PdfPageObject::Image(image) => {
+            image.bounds().is_ok_and(|bounds| bounds.width().value * bounds.height().value >= LARGE * area)
         }
         _ => false,
     })

@@ -32,7 +32,7 @@ struct Placed<'a> {
 }
 
 /// A page of lines. A pixel is `scale` points wide, and the picture is `height` pixels high.
-pub(crate) fn page(lines: &[PictureLine], scale: f32, height: usize) -> Page {
+pub(super) fn page(lines: &[PictureLine], scale: f32, height: usize) -> Page {
     let placed: Vec<Placed<'_>> =
         lines.iter().filter(|line| line.confidence >= SURE).map(|line| place(line, scale, height as f32)).collect();
     let mut by_quarter = BTreeMap::<i32, Vec<Placed<'_>>>::new();

@@ -101,13 +101,14 @@ impl OcrConfig {
     }
 }
 
-/// Loads the networks of a directory, to be used without a pipeline.
+/// Loads the networks of a directory on the CPU, to be used without a pipeline.
 ///
 /// # Errors
 ///
 /// A network is not there or cannot be loaded.
-pub fn open(directory: &Path, device: Device) -> Result<Arc<dyn PictureReader>, InferenceError> {
-    Ok(Arc::new(Shared(Arc::new(Ocr::open("ocr", directory, Place { device, threads: None })?))))
+pub fn open(directory: &Path) -> Result<Arc<dyn PictureReader>, InferenceError> {
+    let place = Place { device: Device::Cpu, threads: None };
+    Ok(Arc::new(Shared(Arc::new(Ocr::open("ocr", directory, place)?))))
 }
 
 /// Whether a directory has the networks.

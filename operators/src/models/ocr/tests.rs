@@ -8,7 +8,7 @@ fn spike() {
     if !is_there(&directory) {
         return;
     }
-    let ocr = open(&directory, Device::Cpu).unwrap();
+    let ocr = open(&directory).unwrap();
     let path = std::env::var("PPM").unwrap();
     let bytes = std::fs::read(path).unwrap();
     let mut parts = bytes.splitn(4, |b| *b == b'\n' );
