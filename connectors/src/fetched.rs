@@ -7,7 +7,6 @@ use std::sync::Arc;
 use turnflow_engine::connector::{CorpusOutput, Stopped};
 
 use crate::readers::jsonl::{Fields, Reading, Rows};
-use crate::readers::ocr::When;
 use crate::readers::{self, Format, Ocr, ReadError};
 
 /// Maximum size of a row, unless the file is larger.
@@ -50,8 +49,8 @@ pub(crate) struct Fetched {
 
 impl Fetched {
     /// Without files yet.
-    pub(crate) fn new(when: When, least: f64) -> Self {
-        Self { ocr: Ocr::new(when, least), ..Self::default() }
+    pub(crate) fn new(ocr: Ocr) -> Self {
+        Self { ocr, ..Self::default() }
     }
 
     /// Whether this version of the file is what was last sent, or was found to be unreadable.

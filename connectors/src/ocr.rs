@@ -1,6 +1,6 @@
 //! The settings of sources for pictures and scans.
 
-use turnflow_engine::component::Check;
+use turnflow_engine::component::{Capability, Check, ComponentContext, ModelUse};
 
 use crate::readers::ocr::When;
 use crate::readers::{Format, Ocr};
@@ -30,4 +30,16 @@ pub(crate) fn explain(when: When, least: f64) -> String {
 /// Whether a file of a format is read at all.
 pub(crate) fn reads(when: When, format: Format) -> bool {
     when != When::Never || !format.is_picture()
+}
+
+/// The model that a source uses.
+pub(crate) fn models(model: Option<&str>) -> Vec<ModelUse<'_>> {
+    let used = |name| ModelUse { field: "ocr_model", name, capability: Capability::ReadPictures };
+    model.map(used).into_iter().collect()
+}
+
+/// How the pictures of a source are read.
+pub(crate) fn of(context: &ComponentContext, model: Option<&str>, (when, least): (When, f64)) -> Ocr {
+    let reader = model.and_then(|model| context.model(model)?.pictures.clone());
+    Ocr { reader, ..Ocr::new(when, least) }
 }

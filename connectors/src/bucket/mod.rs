@@ -41,7 +41,7 @@ use std::time::Duration;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::from_tree;
@@ -89,6 +89,9 @@ pub struct BucketConfig {
     /// Default: 0.5.
     #[serde(default = "ocr::least")]
     pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
 }
 
 fn pattern() -> String {
@@ -142,7 +145,13 @@ impl CorpusSourceConfig for BucketConfig {
         };
         let Self { url, pattern, every_s, keep, max_bytes, .. } = self;
         let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
-        format!("url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, keep: {keep}, max_bytes: {max_bytes}{ocr}")
+        format!(
+            "url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, keep: {keep}, max_bytes: {max_bytes}{ocr}"
+        )
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {

@@ -13,7 +13,7 @@ use object_store::{Attribute, ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput};
 
-use super::{Bucket, store};
+use super::{Bucket, BucketConfig, store};
 use crate::fetched::{Fetched, File};
 use crate::kept_files::KeptFiles;
 use crate::ocr;
@@ -158,7 +158,8 @@ pub(super) struct Following<'a> {
 impl<'a> Following<'a> {
     pub(super) fn new(source: &'a Bucket, output: &'a CorpusOutput) -> Self {
         let kept = KeptFiles::open(&source.context, &source.config.place(), source.config.keep);
-        let fetched = Fetched::new(source.config.ocr, source.config.ocr_min_confidence);
+        let BucketConfig { ocr, ocr_min_confidence, ocr_model, .. } = &source.config;
+        let fetched = Fetched::new(ocr::of(&source.context, ocr_model.as_deref(), (*ocr, *ocr_min_confidence)));
         let failing = BTreeSet::new();
         Self { source, output, fetched, kept, failing, again: AGAIN, uncommitted: 0 }
     }
@@ -224,7 +225,9 @@ impl<'a> Following<'a> {
             if parts.iter().any(|part| part.starts_with('.')) || !self.source.pattern.is_match(&path) {
                 continue;
             }
-            let Some(format) = Format::of(Path::new(&path)).filter(|format| ocr::reads(self.source.config.ocr, *format)) else {
+            let Some(format) =
+                Format::of(Path::new(&path)).filter(|format| ocr::reads(self.source.config.ocr, *format))
+            else {
                 continue;
             };
             let version = KeptObject::of(&meta).version;

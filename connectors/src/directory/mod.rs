@@ -63,7 +63,9 @@ use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -107,6 +109,9 @@ pub struct DirectoryConfig {
     /// Default: 0.5.
     #[serde(default = "ocr::least")]
     pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
 }
 
 fn yes() -> bool {
@@ -203,8 +208,14 @@ impl CorpusSourceConfig for DirectoryConfig {
         inside.is_some_and(|inside| Format::of(inside).is_some_and(is_read) && self.pattern.matches(inside))
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
-        built(Ok(Box::new(self.source(Path::new("")))))
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        let how = (self.ocr, self.ocr_min_confidence);
+        let ocr = ocr::of(context, self.ocr_model.as_deref(), how);
+        built(Ok(Box::new(Directory { ocr, ..self.source(Path::new("")) })))
     }
 }
 

@@ -34,7 +34,7 @@ use std::time::Duration;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::from_tree;
@@ -86,6 +86,9 @@ pub struct GitConfig {
     /// Default: 0.5.
     #[serde(default = "ocr::least")]
     pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
 }
 
 fn pattern() -> String {
@@ -140,7 +143,14 @@ impl CorpusSourceConfig for GitConfig {
         let branch = self.branch.as_ref().map(|branch| format!(", branch: {branch:?}")).unwrap_or_default();
         let Self { pattern, every_s, max_bytes, .. } = self;
         let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
-        format!("url: {:?}{branch}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}{ocr}", self.shown())
+        format!(
+            "url: {:?}{branch}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}{ocr}",
+            self.shown()
+        )
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
@@ -185,9 +195,9 @@ pub struct Git {
 impl CorpusSource for Git {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.shown(), mode, &self.context);
-        let fetched = Fetched::new(self.config.ocr, self.config.ocr_min_confidence);
-        let mut following =
-            Following { source: &self, output: &output, fetched, commit: None, uncommitted: 0 };
+        let how = (self.config.ocr, self.config.ocr_min_confidence);
+        let fetched = Fetched::new(ocr::of(&self.context, self.config.ocr_model.as_deref(), how));
+        let mut following = Following { source: &self, output: &output, fetched, commit: None, uncommitted: 0 };
         let mut mirror = None;
         let mut is_ready = false;
         loop {

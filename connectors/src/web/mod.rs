@@ -37,7 +37,9 @@ use std::time::Duration;
 
 use reqwest::Url;
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::from_tree;
 
@@ -92,6 +94,9 @@ pub struct WebConfig {
     /// Default: 0.5.
     #[serde(default = "ocr::least")]
     pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
     /// Seconds that a request may take. Default: 30.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
@@ -185,6 +190,10 @@ impl CorpusSourceConfig for WebConfig {
             "{from}{urls}{sites}{prefix}every_s: {every_s}, delay_s: {delay_s}, trust_lastmod: {trust_lastmod}, \
              keep: {keep}, max_pages: {max_pages}, max_bytes: {max_bytes}{ocr}"
         )
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {

@@ -5,7 +5,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{BuildFuture, Check, ComponentContext};
-use crate::inference::{Embedder, PairScorer, PictureReader, RowScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors};
+use crate::inference::{
+    Embedder, PairScorer, PictureReader, RowScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors,
+};
 use crate::language::{Generator, Likelihood};
 use crate::spec::FilePath;
 

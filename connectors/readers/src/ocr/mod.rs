@@ -11,8 +11,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use turnflow_engine::inference::{Picture, PictureLine, PictureReader};
 
-pub use self::looks::look_with;
 pub(crate) use self::looks::look;
+pub use self::looks::look_with;
 
 /// Maximum number of pictures of a file that are read.
 pub(crate) const MOST_PICTURES: usize = 2000;

@@ -35,8 +35,8 @@ mod to_left;
 use pdfium_render::prelude::{PdfPage, Pdfium, PdfiumError, PdfiumInternalError};
 
 pub(crate) use self::outline::Outline;
-use self::paged::Sight;
 pub(crate) use self::paged::Paged;
+use self::paged::Sight;
 use super::{Content, Format, ReadError};
 use crate::notes;
 use crate::ocr::Eyes;

@@ -114,8 +114,8 @@ impl Paged {
         metadata: Metadata,
         eyes: &Eyes<'_>,
     ) -> Result<Content, ReadError> {
-        self.note(format, eyes);
         let pages = std::mem::take(&mut self.pages);
+        let all = pages.len();
         let Self { numbers, confidence, sureness, seen, doubtful, .. } = &self;
         let titles = Titles { outline, pages: numbers };
         let mut markdown = Markdown::default();
@@ -132,13 +132,16 @@ impl Paged {
         let content = markdown.finish(String::new(), metadata);
         match content.text.trim().is_empty() {
             true => Err(self.without_text(format, eyes)),
-            false => Ok(content),
+            false => {
+                self.note(all, format, eyes);
+                Ok(content)
+            }
         }
     }
 
     /// Says which pages are not read, or only in part.
-    fn note(&self, format: Format, eyes: &Eyes<'_>) {
-        let (all, name) = (self.pages.len(), format.name());
+    fn note(&self, all: usize, format: Format, eyes: &Eyes<'_>) {
+        let name = format.name();
         if self.doubtful > 0 {
             notes::add(format!(
                 "on {} of {all} pages of a {name}, letters are missing: the file does not say which they are",
@@ -153,7 +156,10 @@ impl Paged {
             ));
         }
         if let (1.., Some(reason)) = (self.unseen, eyes.is_blind()) {
-            notes::add(format!("{} of {all} pages of a {name} have no text and are not read by OCR: {reason}", self.unseen));
+            notes::add(format!(
+                "{} of {all} pages of a {name} have no text, or letters that are not known, and are not read by OCR: {reason}",
+                self.unseen
+            ));
         }
     }
 

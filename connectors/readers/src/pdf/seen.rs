@@ -157,13 +157,18 @@ mod tests {
     }
 
     fn texts(segments: &[Segment]) -> Vec<String> {
-        let text = |segment: &Segment| segment.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        let text =
+            |segment: &Segment| segment.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
         segments.iter().map(text).collect()
     }
 
     #[test]
     fn words_have_their_places_and_lines_their_sizes() {
-        let lines = [line("a title", (0.0, 0.0), 60.0), line("some words", (0.0, 100.0), 20.0), line("more", (0.0, 130.0), 23.0)];
+        let lines = [
+            line("a title", (0.0, 0.0), 60.0),
+            line("some words", (0.0, 100.0), 20.0),
+            line("more", (0.0, 130.0), 23.0),
+        ];
         let page = page(&lines, 0.5, 200);
         assert_eq!(texts(&page.segments), ["a title", "some words", "more"]);
         let sizes: Vec<f32> = page.segments.iter().map(|segment| segment.size).collect();

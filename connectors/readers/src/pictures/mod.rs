@@ -102,8 +102,12 @@ fn on_ground(image: &image::RgbaImage) -> Vec<u8> {
     }
     let is_transparent = weight < 255 * image.pixels().len() as u64 * 9 / 10;
     let ground: u32 = if is_transparent && sum > weight * 160 { 0 } else { 255 };
-    let on = |value: u8, alpha: u8| ((u32::from(value) * u32::from(alpha) + ground * (255 - u32::from(alpha))) / 255) as u8;
-    image.pixels().flat_map(|image::Rgba([red, green, blue, alpha])| [red, green, blue].map(|value| on(*value, *alpha))).collect()
+    let on =
+        |value: u8, alpha: u8| ((u32::from(value) * u32::from(alpha) + ground * (255 - u32::from(alpha))) / 255) as u8;
+    image
+        .pixels()
+        .flat_map(|image::Rgba([red, green, blue, alpha])| [red, green, blue].map(|value| on(*value, *alpha)))
+        .collect()
 }
 
 fn known(format: Format) -> ImageFormat {

@@ -104,14 +104,7 @@ impl Child {
         Ok(renamed.map_err(ReadError::Told))
     }
 
-    fn talk(
-        &self,
-        format: Format,
-        id: &Arc<str>,
-        bytes: &[u8],
-        ocr: &Ocr,
-        most: Duration,
-    ) -> io::Result<wire::Answer> {
+    fn talk(&self, format: Format, id: &Arc<str>, bytes: &[u8], ocr: &Ocr, most: Duration) -> io::Result<wire::Answer> {
         let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
         wire::ask(&mut stream, format, (ocr.when, ocr.least), id, bytes)?;
         for _ in 0..=MOST_PICTURES {

@@ -187,8 +187,7 @@ impl Ocr {
         lines: &mut [PictureLine],
         priority: Priority,
     ) -> Result<(), InferenceError> {
-        let mut doubtful: Vec<&mut PictureLine> =
-            lines.iter_mut().filter(|line| line.confidence < DOUBTFUL).collect();
+        let mut doubtful: Vec<&mut PictureLine> = lines.iter_mut().filter(|line| line.confidence < DOUBTFUL).collect();
         let turned = |line: &PictureLine| {
             let [a, b, c, d] = line.corners;
             [c, d, a, b]
@@ -215,7 +214,8 @@ fn scaled(area: Area, (x, y): (f32, f32)) -> [Point; 4] {
 fn in_reading_direction(areas: &[[Point; 4]]) -> Vec<[Point; 4]> {
     let sides = |[a, b, _, d]: &[Point; 4]| ((a.0 - b.0).hypot(a.1 - b.1), (a.0 - d.0).hypot(a.1 - d.1));
     let length = |is_tall: bool| -> f32 {
-        let tall = areas.iter().map(sides).map(|(width, height)| if is_tall { (height, width) } else { (width, height) });
+        let tall =
+            areas.iter().map(sides).map(|(width, height)| if is_tall { (height, width) } else { (width, height) });
         tall.filter(|(long, short)| *long >= TALL * short).map(|(long, _)| long).sum()
     };
     let are_tall = length(true) > length(false);

@@ -162,8 +162,8 @@ fn document(path: &Path) -> Result<Document, String> {
 /// The endings of the names of files that are read.
 fn endings() -> String {
     const ENDINGS: [&str; 15] = [
-        ".md", ".txt", ".html", ".pdf", ".docx", ".pptx", ".xlsx", ".csv", ".tsv", ".epub", ".eml", ".png", ".jpg", ".tiff",
-        ".webp",
+        ".md", ".txt", ".html", ".pdf", ".docx", ".pptx", ".xlsx", ".csv", ".tsv", ".epub", ".eml", ".png", ".jpg",
+        ".tiff", ".webp",
     ];
     ENDINGS.join(", ")
 }
