@@ -54,8 +54,8 @@
 //! ```
 
 mod tree;
+mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,9 +73,10 @@ use crate::jsonl_corpus::TORN;
 use crate::ocr;
 use crate::readers::ocr::When;
 use crate::readers::{Format, Ocr};
-use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
+use crate::watch::{TICK, Watch, identity};
 pub(crate) use tree::{PASSING, may_pass};
 use tree::{Polls, Tree};
+use waiting::Waiting;
 
 /// Number of times that a start retries what cannot be read, before it continues without it.
 pub(crate) const PASSING_TRIES: u32 = 5;
@@ -351,55 +352,6 @@ impl Directory {
             polls.poll(tree)?;
             tree.commit()?;
         }
-    }
-}
-
-/// Paths to check later, relative to the root.
-#[derive(Default)]
-struct Waiting(BTreeMap<PathBuf, (Instant, bool)>);
-
-impl Waiting {
-    /// Schedules the checks that the tree asks for.
-    fn again(&mut self, tree: &mut Tree<'_>) {
-        for (path, pause, last) in tree.take_again() {
-            self.0.insert(path, (Instant::now() + pause, last));
-        }
-    }
-
-    fn next(&self, tick: Instant) -> Instant {
-        self.0.values().map(|(due, _)| *due).min().map_or(tick, |due| due.min(tick))
-    }
-
-    /// The paths to check now, each with whether this is the last check.
-    fn sort(&mut self, burst: Burst, tree: &Tree<'_>) -> BTreeSet<(PathBuf, bool)> {
-        let now = Instant::now();
-        let mut look = BTreeSet::new();
-        if burst.rescan {
-            look.insert((PathBuf::new(), false));
-        }
-        for (path, touch) in burst.touched {
-            let Some(path) = tree.relative(&path) else { continue };
-            let writing = match touch {
-                Touch::Settled => false,
-                // Nothing has been written to an empty file yet.
-                Touch::Created => tree.is_empty(&path),
-                Touch::Writing => true,
-            };
-            if !writing {
-                self.0.remove(&path);
-                look.insert((path, false));
-            } else if self.0.get(&path).is_none_or(|(_, last)| *last) {
-                self.0.insert(path, (now + WRITING, false));
-            }
-        }
-        self.0.retain(|path, (due, last)| {
-            let wait = *due > now;
-            if !wait {
-                look.insert((path.clone(), *last));
-            }
-            wait
-        });
-        look
     }
 }
 

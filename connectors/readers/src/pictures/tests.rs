@@ -7,7 +7,7 @@ use turnflow_engine::metadata::FieldValue;
 
 use super::*;
 use crate::ocr::Seen;
-use crate::samples::{encoded, tiff_of};
+use crate::samples::{encoded, png_of, tiff_of};
 
 /// A file of one colour.
 fn file(format: ImageFormat, width: u32, height: u32) -> Vec<u8> {
@@ -82,19 +82,6 @@ fn what_is_not_read_says_why() {
     assert_eq!(told(seen), "the text in pictures cannot be read: `turnflow models fetch ocr` brings it");
 }
 
-/// A PNG file with this head and content.
-fn png(width: u32, height: u32, content: &[u8]) -> Vec<u8> {
-    let chunk = |name: &[u8; 4], content: &[u8]| {
-        let mut crc = flate2::Crc::new();
-        crc.update(name);
-        crc.update(content);
-        [&(content.len() as u32).to_be_bytes(), &name[..], content, &crc.sum().to_be_bytes()].concat()
-    };
-    let head = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, 2, 0, 0, 0]].concat();
-    let parts = [chunk(b"IHDR", &head), chunk(b"IDAT", content), chunk(b"IEND", &[])].concat();
-    [b"\x89PNG\r\n\x1a\n", &parts[..]].concat()
-}
-
 #[test]
 fn hostile_pictures_cost_little_and_are_errors() {
     let whole = file(ImageFormat::Png, 300, 200);
@@ -105,11 +92,6 @@ fn hostile_pictures_cost_little_and_are_errors() {
         file
     };
     let many = tiff_of(&vec![(1, 1, vec![0]); MOST_PICTURES + 1]);
-    let packed = |length: usize| {
-        let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
-        std::io::Write::write_all(&mut packer, &vec![0; length]).unwrap();
-        packer.finish().unwrap()
-    };
     let files: Vec<(Format, Vec<u8>)> = vec![
         (Format::Png, Vec::new()),
         (Format::Png, b"no picture".to_vec()),
@@ -126,12 +108,12 @@ fn hostile_pictures_cost_little_and_are_errors() {
         (Format::Tiff, tiff_of(&[(0, 0, Vec::new())])),
         (Format::Tiff, tiff_of(&[(60_000, 60_000, vec![0; 100])])),
         (Format::Tiff, tiff_of(&[(20_000, 20_000, vec![0; 100])])),
-        (Format::Png, png(0, 0, &[])),
-        (Format::Png, png(u32::MAX / 4, u32::MAX / 4, &[])),
-        (Format::Png, png(100_000, 1, &packed(300_001))),
-        (Format::Png, png(1, 100_000, &packed(400_000))),
-        (Format::Png, png(29_000, 29_000, &packed(50_000_000))),
-        (Format::Png, png(8000, 8000, &packed(1000))),
+        (Format::Png, png_of(0, 0, 0)),
+        (Format::Png, png_of(u32::MAX / 4, u32::MAX / 4, 0)),
+        (Format::Png, png_of(100_000, 1, 300_001)),
+        (Format::Png, png_of(1, 100_000, 400_000)),
+        (Format::Png, png_of(29_000, 29_000, 50_000_000)),
+        (Format::Png, png_of(8000, 8000, 1000)),
     ];
     for (number, (format, bytes)) in files.iter().enumerate() {
         let begun = Instant::now();

@@ -4,7 +4,7 @@ mod scans;
 
 use std::io::Write as _;
 
-pub use self::scans::{Scan, encoded, tiff_of};
+pub use self::scans::{Scan, encoded, png_of, tiff_of};
 
 /// A PDF with one page that contains this text.
 pub fn pdf(text: &str) -> Vec<u8> {

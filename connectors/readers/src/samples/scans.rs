@@ -1,7 +1,9 @@
 //! Scans: pages of a PDF as pictures.
 
-use std::io::Cursor;
+use std::io::{Cursor, Write as _};
 
+use flate2::write::ZlibEncoder;
+use flate2::{Compression, Crc};
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use pdfium_render::prelude::PdfRenderConfig;
 
@@ -85,6 +87,21 @@ impl Scan {
 pub fn encoded(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     image.write_to(&mut bytes, format).map(|()| bytes.into_inner()).unwrap_or_default()
+}
+
+/// A PNG file that says that it has this size, and has so many bytes of black.
+pub fn png_of(width: u32, height: u32, length: usize) -> Vec<u8> {
+    let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
+    let packed = packer.write_all(&vec![0; length]).and_then(|()| packer.finish()).unwrap_or_default();
+    let chunk = |name: &[u8; 4], content: &[u8]| {
+        let mut sum = Crc::new();
+        sum.update(name);
+        sum.update(content);
+        [&(content.len() as u32).to_be_bytes(), &name[..], content, &sum.sum().to_be_bytes()].concat()
+    };
+    let head = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, 2, 0, 0, 0]].concat();
+    let parts = [chunk(b"IHDR", &head), chunk(b"IDAT", &packed), chunk(b"IEND", &[])].concat();
+    [b"\x89PNG\r\n\x1a\n", &parts[..]].concat()
 }
 
 /// A TIFF file of pages, each with its width, its height and its grey pixels.

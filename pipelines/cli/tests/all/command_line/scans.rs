@@ -108,7 +108,7 @@ fn answers(fields: &str, files: &[(&str, &[u8])], ocr: Option<&Path>) -> (String
     let turn = "{\"conversation_id\": \"c\", \"turn\": 1, \"speaker\": \"user\", \"text\": \"lighthouse lamp\"}\n";
     fs::write(base.join("turns.jsonl"), turn).unwrap();
     let mut command = turnflow(base, &["run", "p.ron", "--state", "state", "--once"]);
-    ocr.into_iter().for_each(|path| drop(command.env("OCR_PATH", path)));
+    command.envs(ocr.map(|path| ("OCR_PATH", path)));
     let ran: Ended = command.output().unwrap().into();
     let ran = ran.good();
     (fs::read_to_string(base.join("answers.jsonl")).unwrap_or_else(|_| panic!("{ran:?}")), dead(base))
