@@ -56,4 +56,6 @@ pub trait PictureReader: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<PictureLine>, InferenceError>>;
     /// The languages that it knows, for messages.
     fn knows(&self) -> &'static str;
+    /// Hash of what changes its lines.
+    fn fingerprint(&self) -> &str;
 }

@@ -40,12 +40,22 @@ pub struct Ocr {
     pub least: f64,
     /// The model; by default the one that is installed.
     pub reader: Option<Arc<dyn PictureReader>>,
+    /// Keeps what was read. By default, nothing is kept.
+    pub memory: Option<Arc<dyn Memory>>,
+}
+
+/// Keeps what was read of pictures, by hashes of pictures and models.
+pub trait Memory: Send + Sync {
+    /// What is kept by this key.
+    fn get(&self, key: &[u8; 32]) -> Option<Vec<u8>>;
+    /// Keeps something.
+    fn put(&self, key: &[u8; 32], value: &[u8]);
 }
 
 impl Ocr {
     /// With the model that is installed.
     pub fn new(when: When, least: f64) -> Self {
-        Self { when, least, reader: None }
+        Self { when, least, reader: None, memory: None }
     }
 }
 

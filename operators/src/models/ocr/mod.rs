@@ -86,14 +86,12 @@ impl ModelConfig for OcrConfig {
 
 impl OcrConfig {
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
-        let mut hasher = blake3::Hasher::new();
-        FILES.iter().try_for_each(|file| hash_file(&mut hasher, &self.path.path.join(file)))?;
         let place = Place { device: self.device, threads: self.threads };
         let ocr = Arc::new(Ocr::open(name, &self.path.path, place)?);
         let counted = ocr.clone();
         Ok(Model {
             name: name.to_owned(),
-            fingerprint: hasher.finalize().to_hex().to_string(),
+            fingerprint: ocr.fingerprint.clone(),
             pictures: Some(Arc::new(Shared(ocr))),
             meter: Some(Arc::new(move || counted.usage())),
             ..Model::default()
@@ -116,7 +114,11 @@ pub fn is_there(directory: &Path) -> bool {
     FILES.iter().all(|file| directory.join(file).is_file())
 }
 
+/// Version of what is done beside the networks. Change it when the same picture gives other lines.
+const VERSION: &[u8] = b"1";
+
 struct Ocr {
+    fingerprint: String,
     find: Service<Finder>,
     turn: Service<Turner>,
     read: Service<Reader>,
@@ -137,13 +139,21 @@ impl PictureReader for Shared {
     fn knows(&self) -> &'static str {
         KNOWS
     }
+
+    fn fingerprint(&self) -> &str {
+        &self.0.fingerprint
+    }
 }
 
 impl Ocr {
     fn open(name: &str, directory: &Path, place: Place) -> Result<Self, InferenceError> {
         let [find, turn, read] = FILES.map(|file| directory.join(file));
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(VERSION);
+        [&find, &turn, &read].into_iter().try_for_each(|file| hash_file(&mut hasher, file))?;
+        let fingerprint = hasher.finalize().to_hex().to_string();
         let (find, turn) = (Finder::start(name, &find, place)?, Turner::start(name, &turn, place)?);
-        Ok(Self { find, turn, read: Reader::start(name, &read, place)? })
+        Ok(Self { fingerprint, find, turn, read: Reader::start(name, &read, place)? })
     }
 
     fn usage(&self) -> Usage {

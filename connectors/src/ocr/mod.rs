@@ -1,4 +1,6 @@
-//! The settings of sources for pictures and scans.
+//! The settings of sources for pictures and scans, and what OCR has read of them.
+
+mod kept;
 
 use turnflow_engine::component::{Capability, Check, ComponentContext, ModelUse};
 
@@ -41,5 +43,6 @@ pub(crate) fn models(model: Option<&str>) -> Vec<ModelUse<'_>> {
 /// How the pictures of a source are read.
 pub(crate) fn of(context: &ComponentContext, model: Option<&str>, (when, least): (When, f64)) -> Ocr {
     let reader = model.and_then(|model| context.model(model)?.pictures.clone());
-    Ocr { reader, ..Ocr::new(when, least) }
+    let memory = if when == When::Never { None } else { kept::Kept::open(context) };
+    Ocr { reader, memory, ..Ocr::new(when, least) }
 }
