@@ -7,13 +7,15 @@
 The scans are pictures of pages of the test files of `tests/pdf`, drawn by pdfium. Their text is what turnflow reads of the
 PDF files themselves. Both use the same models and as many threads as there are cores. The error is the edit distance of
 the letters, as a share of the text's; blanks count, but how many does not. RapidOCR does not know the order of columns, so
-the file with columns is read by turnflow alone. The time is that of the first files, after one page that does not count.
+the file with columns is read by turnflow alone. RapidOCR gives the lines from the top of
+the picture, whichever way the page lies, so the order of a turned page is wrong there. turnflow's time includes its start.
 """
 
 import json
 import pathlib
 import random
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -72,11 +74,13 @@ def turnflow(program, paths):
     return [json.loads(line).get("text", "") for line in out.splitlines()]
 
 
-def timed(read, paths):
+def timed(read, paths, who):
+    """What is read, and the seconds and the processor's seconds that it takes."""
     read(paths[:1])
-    begun = time.monotonic()
+    begun, spent = time.monotonic(), resource.getrusage(who)
     texts = read(paths)
-    return texts, time.monotonic() - begun
+    now = resource.getrusage(who)
+    return texts, time.monotonic() - begun, now.ru_utime + now.ru_stime - spent.ru_utime - spent.ru_stime
 
 
 def main():
@@ -86,42 +90,33 @@ def main():
     rapid = RapidOCR(params={"Global.log_level": "error"})
 
     def other(paths):
-        return [" ".join(rapid(str(path)).txts or []) for path in paths]
+        return [" ".join(rapid(path).txts or []) for path in paths]
 
     with tempfile.TemporaryDirectory() as folder:
-        kinds = {}
+        level, columns = [], []
         for name in LEVEL + COLUMNS:
             path = FILES / f"{name}.pdf"
             (text,) = turnflow(program, [path])
-            document = pypdfium2.PdfDocument(path)
-            if len(document) > 1:
-                continue
-            for number, (kind, image, form, options) in enumerate(scans(document[0])):
+            for number, (kind, image, form, options) in enumerate(scans(pypdfium2.PdfDocument(path)[0])):
                 scan = pathlib.Path(folder) / f"{name}-{number}.{form}"
                 image.save(scan, **options)
-                kinds.setdefault(kind, []).append((name, str(scan), letters(text)))
+                (level if name in LEVEL else columns).append((kind, str(scan), letters(text)))
+        paths = [path for _, path, _ in level]
+        ours = timed(lambda paths: turnflow(program, paths), paths, resource.RUSAGE_CHILDREN)
+        theirs = timed(other, paths, resource.RUSAGE_SELF)
+        further = turnflow(program, [path for _, path, _ in columns])
         print(f"{'':26} {'turnflow':>18} {'RapidOCR':>18} {'turnflow, columns':>18}")
-        spent = {"turnflow": 0.0, "RapidOCR": 0.0}
-        pages = 0
-        for kind, all_scans in kinds.items():
-            level = [scan for scan in all_scans if scan[0] in LEVEL]
-            paths = [path for _, path, _ in level]
-            shares = []
-            for who, read in [("turnflow", lambda paths: turnflow(program, paths)), ("RapidOCR", other)]:
-                texts, seconds = timed(read, paths)
-                spent[who] += seconds
-                shares.append(share(texts, level))
-            pages += len(level)
-            columns = [scan for scan in all_scans if scan[0] in COLUMNS]
-            shares.append(share(turnflow(program, [path for _, path, _ in columns]), columns))
+        for kind in dict.fromkeys(kind for kind, _, _ in level):
+            shares = [share(kind, ours[0], level), share(kind, theirs[0], level), share(kind, further, columns)]
             print(f"{kind:26}", *(f"{100 * one:16.2f} %" for one in shares), flush=True)
-        for who, seconds in spent.items():
-            print(f"{who}: {60 * pages / seconds:.1f} pages a minute")
+        for who, (_, seconds, spent) in [("turnflow", ours), ("RapidOCR", theirs)]:
+            pages = len(level)
+            print(f"{who}: {60 * pages / seconds:.1f} pages a minute, {spent / pages:.1f} s of the processor for a page")
 
 
-def share(texts, scans):
-    wrong = sum(distance(letters(text), known) for text, (_, _, known) in zip(texts, scans, strict=True))
-    return wrong / sum(len(known) for _, _, known in scans)
+def share(kind, texts, scans):
+    some = [(letters(text), known) for text, (of, _, known) in zip(texts, scans, strict=True) if of == kind]
+    return sum(distance(text, known) for text, known in some) / sum(len(known) for _, known in some)
 
 
 main()
