@@ -71,7 +71,7 @@ use turnflow_engine::panics::caught;
 pub use self::error::ReadError;
 pub use self::format::Format;
 pub use self::ocr::Ocr;
-use self::ocr::{Eyes, When};
+use self::ocr::{Eyes, OcrMode};
 
 /// The content of a file: title and text, and the markup of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Format {
     /// The file is no document.
     pub fn read_here(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
         let mut look = |_| Err("no pictures are read".to_owned());
-        self.read_seeing(id, bytes, &mut Eyes::new(When::Auto, 0.0, &mut look))
+        self.read_seeing(id, bytes, &mut Eyes::new(OcrMode::Auto, 0.0, &mut look))
     }
 
     /// Builds the document in this process, on this thread.

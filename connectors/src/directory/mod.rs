@@ -71,7 +71,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::jsonl_corpus::TORN;
 use crate::ocr;
-use crate::readers::ocr::When;
+use crate::readers::ocr::OcrMode;
 use crate::readers::{Format, Ocr};
 use crate::watch::{TICK, Watch, identity};
 pub(crate) use tree::{PASSING, may_pass};
@@ -105,7 +105,7 @@ pub struct DirectoryConfig {
     /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
     /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
     #[serde(default)]
-    pub ocr: When,
+    pub ocr: OcrMode,
     /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
     /// Default: 0.5.
     #[serde(default = "ocr::least")]

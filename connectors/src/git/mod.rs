@@ -42,7 +42,7 @@ use turnflow_engine::spec::from_tree;
 use self::mirror::{Entry, Mirror};
 use crate::fetched::{Fetched, File};
 use crate::ocr;
-use crate::readers::ocr::When;
+use crate::readers::ocr::OcrMode;
 use crate::readers::{Format, ReadError};
 use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
@@ -81,7 +81,7 @@ pub struct GitConfig {
     /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
     /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
     #[serde(default)]
-    pub ocr: When,
+    pub ocr: OcrMode,
     /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
     /// Default: 0.5.
     #[serde(default = "ocr::least")]

@@ -4,7 +4,7 @@ mod kept;
 
 use turnflow_engine::component::{Capability, Check, ComponentContext, ModelUse};
 
-use crate::readers::ocr::When;
+use crate::readers::ocr::OcrMode;
 use crate::readers::{Format, Ocr};
 
 /// How sure OCR must be of a page, by default.
@@ -18,9 +18,9 @@ pub(crate) fn validate(check: &mut Check<'_>, least: f64) {
 }
 
 /// What differs from the default, for an explanation.
-pub(crate) fn explain(when: When, least: f64) -> String {
+pub(crate) fn explain(when: OcrMode, least: f64) -> String {
     let mut said = String::new();
-    if when != When::default() {
+    if when != OcrMode::default() {
         said.push_str(&format!(", ocr: {when:?}"));
     }
     if least != self::least() {
@@ -30,8 +30,8 @@ pub(crate) fn explain(when: When, least: f64) -> String {
 }
 
 /// Whether a file of a format is read at all.
-pub(crate) fn reads(when: When, format: Format) -> bool {
-    when != When::Never || !format.is_picture()
+pub(crate) fn reads(when: OcrMode, format: Format) -> bool {
+    when != OcrMode::Never || !format.is_picture()
 }
 
 /// The model that a source uses.
@@ -41,8 +41,8 @@ pub(crate) fn models(model: Option<&str>) -> Vec<ModelUse<'_>> {
 }
 
 /// How the pictures of a source are read.
-pub(crate) fn of(context: &ComponentContext, model: Option<&str>, (when, least): (When, f64)) -> Ocr {
+pub(crate) fn of(context: &ComponentContext, model: Option<&str>, (when, least): (OcrMode, f64)) -> Ocr {
     let reader = model.and_then(|model| context.model(model)?.pictures.clone());
-    let memory = if when == When::Never { None } else { kept::Kept::open(context) };
+    let memory = if when == OcrMode::Never { None } else { kept::Kept::open(context) };
     Ocr { reader, memory, ..Ocr::new(when, least) }
 }

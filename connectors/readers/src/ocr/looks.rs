@@ -69,7 +69,7 @@ mod tests {
     use turnflow_engine::inference::{InferenceError, PictureLine};
 
     use super::*;
-    use crate::ocr::{Memory, When};
+    use crate::ocr::{Memory, OcrMode};
 
     /// Counts what it reads.
     #[derive(Default)]
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_picture_is_read_once() {
         let (reader, memory) = (Arc::new(Counting::default()), Arc::new(InMemory::default()));
-        let ocr = Ocr { reader: Some(reader.clone()), memory: Some(memory), ..Ocr::new(When::Auto, 0.5) };
+        let ocr = Ocr { reader: Some(reader.clone()), memory: Some(memory), ..Ocr::new(OcrMode::Auto, 0.5) };
         let picture = |value| Picture::of(2, 1, vec![value; 6]).unwrap();
         let first = look(&ocr, picture(1)).unwrap();
         assert_eq!(look(&ocr, picture(1)).unwrap(), first);

@@ -21,7 +21,7 @@ pub(crate) const MOST_PIXELS: usize = 16_000_000;
 
 /// When pictures are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum When {
+pub enum OcrMode {
     /// Pictures, and pages without text or of which many letters are not known.
     #[default]
     Auto,
@@ -35,7 +35,7 @@ pub enum When {
 #[derive(Clone)]
 pub struct Ocr {
     /// When.
-    pub when: When,
+    pub when: OcrMode,
     /// A page of which the model is less sure, from 0 to 1, is not used.
     pub least: f64,
     /// The model; by default the one that is installed.
@@ -54,14 +54,14 @@ pub trait Memory: Send + Sync {
 
 impl Ocr {
     /// With the model that is installed.
-    pub fn new(when: When, least: f64) -> Self {
+    pub fn new(when: OcrMode, least: f64) -> Self {
         Self { when, least, reader: None, memory: None }
     }
 }
 
 impl Default for Ocr {
     fn default() -> Self {
-        Self::new(When::Auto, 0.5)
+        Self::new(OcrMode::Auto, 0.5)
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) type Look<'a> = dyn FnMut(Picture) -> Result<Seen, String> + 'a;
 
 /// What a reader sees pictures with.
 pub(crate) struct Eyes<'a> {
-    pub when: When,
+    pub when: OcrMode,
     pub least: f64,
     look: &'a mut Look<'a>,
     /// Why no more pictures are looked at.
@@ -94,7 +94,7 @@ pub(crate) struct Eyes<'a> {
 }
 
 impl<'a> Eyes<'a> {
-    pub fn new(when: When, least: f64, look: &'a mut Look<'a>) -> Self {
+    pub fn new(when: OcrMode, least: f64, look: &'a mut Look<'a>) -> Self {
         Self { when, least, look, blind: None, seen: 0, knows: String::new() }
     }
 

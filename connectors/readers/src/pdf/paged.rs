@@ -9,7 +9,7 @@ use super::outline::{Outline, Titles};
 use super::shape::Page;
 use super::{flow, grid, layout, seen};
 use crate::markup::Markdown;
-use crate::ocr::{Eyes, Sureness, When};
+use crate::ocr::{Eyes, OcrMode, Sureness};
 use crate::{Content, Format, ReadError, notes};
 
 /// A page with a smaller share of known letters is in doubt.
@@ -171,7 +171,7 @@ impl Paged {
         let reason = eyes.is_blind().filter(|_| self.unseen > 0);
         match (format, reason) {
             (Format::Pdf, Some(reason)) => ReadError::PdfWithoutText { hint: format!(": {reason}") },
-            (Format::Pdf, None) if eyes.when == When::Never => {
+            (Format::Pdf, None) if eyes.when == OcrMode::Never => {
                 ReadError::PdfWithoutText { hint: "; `ocr: Auto` reads scans".to_owned() }
             }
             (Format::Pdf, None) if self.looked > 0 => {

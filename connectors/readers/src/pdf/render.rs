@@ -4,7 +4,7 @@ use pdfium_render::prelude::{PdfPage, PdfPageObject, PdfPageObjectCommon, PdfPag
 use turnflow_engine::inference::Picture;
 
 use super::shape::Page;
-use crate::ocr::{MOST_PIXELS, When};
+use crate::ocr::{MOST_PIXELS, OcrMode};
 
 /// Resolution of a drawn page, in pixels for each point: 300 to an inch.
 const RESOLUTION: f32 = 300.0 / 72.0;
@@ -20,13 +20,13 @@ const LARGE: f32 = 0.5;
 const MOST_OBJECTS: usize = 1000;
 
 /// Whether a page is to be read as it looks.
-pub(super) fn is_wanted(page: &PdfPage<'_>, read: &Page, when: When) -> bool {
+pub(super) fn is_wanted(page: &PdfPage<'_>, read: &Page, when: OcrMode) -> bool {
     let (letters, _) = read.letters;
     match when {
-        When::Never => false,
-        When::Always => !page.objects().is_empty(),
-        When::Auto if letters == 0 => !page.objects().is_empty(),
-        When::Auto => read.confidence() < KNOWN || letters < FEW && has_large_picture(page),
+        OcrMode::Never => false,
+        OcrMode::Always => !page.objects().is_empty(),
+        OcrMode::Auto if letters == 0 => !page.objects().is_empty(),
+        OcrMode::Auto => read.confidence() < KNOWN || letters < FEW && has_large_picture(page),
     }
 }
 

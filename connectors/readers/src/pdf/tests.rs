@@ -7,16 +7,16 @@ use turnflow_engine::inference::{Picture, PictureLine};
 use turnflow_engine::metadata::FieldValue;
 
 use super::*;
-use crate::ocr::{Look, Seen, When};
+use crate::ocr::{Look, OcrMode, Seen};
 use crate::samples::{pdf, pdf_of_objects, pdf_of_pages, stream};
 
 /// Reads a file without OCR.
 fn read(bytes: &[u8]) -> Result<Content, ReadError> {
-    seeing(bytes, When::Auto, &mut |_| Err("no model".to_owned()))
+    seeing(bytes, OcrMode::Auto, &mut |_| Err("no model".to_owned()))
 }
 
 /// Reads a file of whose pictures this is seen.
-fn seeing(bytes: &[u8], when: When, look: &mut Look<'_>) -> Result<Content, ReadError> {
+fn seeing(bytes: &[u8], when: OcrMode, look: &mut Look<'_>) -> Result<Content, ReadError> {
     super::read(bytes, &mut Eyes::new(when, 0.5, look))
 }
 
@@ -298,7 +298,7 @@ fn pages_without_text_are_looked_at() {
         let confidence = if looked == 1 { 0.875 } else { 0.3 };
         Ok(Seen { lines: vec![line(&picture, "It is drawn", confidence)], knows: "English".to_owned() })
     };
-    let content = seeing(&bytes, When::Auto, &mut look).unwrap();
+    let content = seeing(&bytes, OcrMode::Auto, &mut look).unwrap();
     assert_eq!(content.text, "It is written\n\nIt is drawn");
     assert_eq!(content.metadata.get(PAGE_CONFIDENCE), Some(&FieldValue::from("1 0.87 1 0.3")));
     assert_eq!(content.metadata.to_json()[OCR_CONFIDENCE], 0.87);
@@ -313,11 +313,11 @@ fn when_pages_are_looked_at_is_asked_for() {
         return;
     }
     for (when, page, looks) in [
-        (When::Auto, WITH_TEXT, 0),
-        (When::Always, WITH_TEXT, 1),
-        (When::Never, WITH_TEXT, 0),
-        (When::Never, DRAWN, 0),
-        (When::Always, "", 0),
+        (OcrMode::Auto, WITH_TEXT, 0),
+        (OcrMode::Always, WITH_TEXT, 1),
+        (OcrMode::Never, WITH_TEXT, 0),
+        (OcrMode::Never, DRAWN, 0),
+        (OcrMode::Always, "", 0),
     ] {
         let mut looked = 0;
         let mut look = |picture: Picture| {
@@ -343,13 +343,14 @@ fn a_scan_that_is_not_read_says_why() {
     let of = |lines: fn(&Picture) -> Vec<PictureLine>| {
         move |picture: Picture| Ok(Seen { lines: lines(&picture), knows: "English".to_owned() })
     };
-    let unsure = seeing(&scan, When::Auto, &mut of(|picture| vec![line(picture, "?", 0.25)])).unwrap_err().to_string();
+    let unsure =
+        seeing(&scan, OcrMode::Auto, &mut of(|picture| vec![line(picture, "?", 0.25)])).unwrap_err().to_string();
     assert!(unsure.contains("its confidence is 0.25, and `ocr_min_confidence` is 0.5. It knows English"), "{unsure}");
     for (when, look, told) in [
-        (When::Auto, &mut of(|_| Vec::new()) as &mut Look<'_>, ", and OCR sees none on its pages"),
-        (When::Never, &mut of(|_| Vec::new()), "; `ocr: Auto` reads scans"),
+        (OcrMode::Auto, &mut of(|_| Vec::new()) as &mut Look<'_>, ", and OCR sees none on its pages"),
+        (OcrMode::Never, &mut of(|_| Vec::new()), "; `ocr: Auto` reads scans"),
         (
-            When::Auto,
+            OcrMode::Auto,
             &mut |_| Err("`turnflow models fetch ocr` brings it".to_owned()),
             ": `turnflow models fetch ocr` brings it",
         ),

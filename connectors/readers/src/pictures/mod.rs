@@ -13,7 +13,7 @@ use turnflow_engine::inference::Picture;
 use turnflow_engine::metadata::Metadata;
 
 use super::{Content, Format, ReadError};
-use crate::ocr::{Eyes, MOST_PICTURES, MOST_PIXELS, When};
+use crate::ocr::{Eyes, MOST_PICTURES, MOST_PIXELS, OcrMode};
 use crate::pdf::{Outline, Paged};
 
 /// Longest side of a picture, in pixels.
@@ -31,7 +31,7 @@ const SHORTER: f32 = 595.0;
 ///
 /// It is no picture, or too large, or no text can be read in it.
 pub(crate) fn read(format: Format, bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Content, ReadError> {
-    if eyes.when == When::Never {
+    if eyes.when == OcrMode::Never {
         return Err(ReadError::PicturesNever { what: "pictures" });
     }
     let mut paged = Paged::default();

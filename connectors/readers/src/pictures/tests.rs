@@ -15,7 +15,7 @@ fn file(format: ImageFormat, width: u32, height: u32) -> Vec<u8> {
 }
 
 /// Reads a file in whose pictures a line with their size is seen.
-fn read_with(format: Format, bytes: &[u8], when: When, confidence: f32) -> Result<Content, ReadError> {
+fn read_with(format: Format, bytes: &[u8], when: OcrMode, confidence: f32) -> Result<Content, ReadError> {
     let mut look = |picture: Picture| {
         let text = format!("{} by {}", picture.width, picture.height);
         let (right, below) = (picture.width as f32, picture.height as f32);
@@ -35,7 +35,7 @@ fn each_format_is_decoded() {
         (Format::Webp, ImageFormat::WebP),
     ] {
         let bytes = file(of, 30, 20);
-        let content = read_with(format, &bytes, When::Auto, 0.9).unwrap();
+        let content = read_with(format, &bytes, OcrMode::Auto, 0.9).unwrap();
         assert_eq!(content.text, "30 by 20", "{format:?}");
         let picture = decode(format, &bytes).unwrap();
         let near = picture.rgb[..3].iter().zip([200, 100, 0]).all(|(a, b): (&u8, i32)| (i32::from(*a) - b).abs() < 6);
@@ -47,7 +47,7 @@ fn each_format_is_decoded() {
 fn the_pages_of_a_tiff_file_are_read() {
     let page = |width: u32, value: u8| (width, 10, vec![value; 10 * width as usize]);
     let file = tiff_of(&[page(30, 0), page(40, 255), page(50, 9)]);
-    let content = read_with(Format::Tiff, &file, When::Auto, 0.9).unwrap();
+    let content = read_with(Format::Tiff, &file, OcrMode::Auto, 0.9).unwrap();
     assert_eq!(content.text, "30 by 10\n\n40 by 10\n\n50 by 10");
     assert_eq!(content.metadata.get(PAGE_CONFIDENCE), Some(&FieldValue::from("0.89 0.89 0.89")));
     assert_eq!(content.metadata.get(PAGE_OFFSETS), Some(&FieldValue::from("0 8 18")));
@@ -55,7 +55,7 @@ fn the_pages_of_a_tiff_file_are_read() {
 
 #[test]
 fn large_pictures_are_made_smaller() {
-    let content = read_with(Format::Png, &file(ImageFormat::Png, 8000, 4000), When::Auto, 0.9).unwrap();
+    let content = read_with(Format::Png, &file(ImageFormat::Png, 8000, 4000), OcrMode::Auto, 0.9).unwrap();
     assert_eq!(content.text, "5656 by 2828");
 }
 
@@ -72,13 +72,16 @@ fn light_letters_on_no_ground_get_a_dark_one() {
 fn what_is_not_read_says_why() {
     let bytes = file(ImageFormat::Png, 30, 20);
     let told = |read: Result<Content, ReadError>| read.unwrap_err().to_string();
-    assert!(told(read_with(Format::Png, &bytes, When::Auto, 0.4)).contains("its confidence is 0.4"));
-    assert_eq!(told(read_with(Format::Png, &bytes, When::Never, 0.9)), "pictures are not read because of `ocr: Never`");
+    assert!(told(read_with(Format::Png, &bytes, OcrMode::Auto, 0.4)).contains("its confidence is 0.4"));
+    assert_eq!(
+        told(read_with(Format::Png, &bytes, OcrMode::Never, 0.9)),
+        "pictures are not read because of `ocr: Never`"
+    );
     let mut none = |_| Ok(Seen { lines: Vec::new(), knows: String::new() });
-    let seen = read(Format::Png, &bytes, &mut Eyes::new(When::Auto, 0.5, &mut none));
+    let seen = read(Format::Png, &bytes, &mut Eyes::new(OcrMode::Auto, 0.5, &mut none));
     assert_eq!(told(seen), "no text is seen in this picture");
     let mut blind = |_| Err("`turnflow models fetch ocr` brings it".to_owned());
-    let seen = read(Format::Png, &bytes, &mut Eyes::new(When::Auto, 0.5, &mut blind));
+    let seen = read(Format::Png, &bytes, &mut Eyes::new(OcrMode::Auto, 0.5, &mut blind));
     assert_eq!(told(seen), "the text in pictures cannot be read: `turnflow models fetch ocr` brings it");
 }
 
@@ -117,11 +120,11 @@ fn hostile_pictures_cost_little_and_are_errors() {
     ];
     for (number, (format, bytes)) in files.iter().enumerate() {
         let begun = Instant::now();
-        let read = read_with(*format, bytes, When::Auto, 0.9);
+        let read = read_with(*format, bytes, OcrMode::Auto, 0.9);
         assert!(read.is_err(), "{number} {format:?}: {read:?}");
         assert!(!read.unwrap_err().to_string().is_empty());
         assert!(begun.elapsed() < Duration::from_secs(20), "{number} {format:?}");
     }
-    let told = read_with(Format::Tiff, &many, When::Auto, 0.9).unwrap_err().to_string();
+    let told = read_with(Format::Tiff, &many, OcrMode::Auto, 0.9).unwrap_err().to_string();
     assert_eq!(told, format!("more than {MOST_PICTURES} pages"));
 }

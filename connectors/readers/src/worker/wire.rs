@@ -11,7 +11,7 @@ use turnflow_engine::inference::Picture;
 
 use super::limits;
 use crate::Format;
-use crate::ocr::{Seen, When};
+use crate::ocr::{OcrMode, Seen};
 
 /// What a reader answers: the document, or why there is none, and what else it says about the file.
 pub(super) type Answer = (Result<Document, String>, Vec<String>);
@@ -27,7 +27,7 @@ pub(super) enum Said {
 pub(super) type Sight = Result<Seen, String>;
 
 /// How a request says when pictures are read.
-const WHENS: [When; 3] = [When::Auto, When::Never, When::Always];
+const WHENS: [OcrMode; 3] = [OcrMode::Auto, OcrMode::Never, OcrMode::Always];
 
 /// The marks of what a reader says.
 const ANSWER: u8 = 0;
@@ -41,7 +41,7 @@ const LONGEST_ID: u64 = 1 << 20;
 /// A file to read.
 pub(super) struct Request {
     pub(super) format: Format,
-    pub(super) when: When,
+    pub(super) when: OcrMode,
     pub(super) least: f64,
     pub(super) id: String,
     pub(super) bytes: Vec<u8>,
@@ -51,7 +51,7 @@ pub(super) struct Request {
 pub(super) fn ask(
     stream: &mut impl Write,
     format: Format,
-    (when, least): (When, f64),
+    (when, least): (OcrMode, f64),
     id: &str,
     bytes: &[u8],
 ) -> io::Result<()> {
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn requests_and_answers_arrive() {
         let mut bytes = Vec::new();
-        ask(&mut bytes, Format::Pdf, (When::Always, 0.25), "a/b.pdf", b"content").unwrap();
+        ask(&mut bytes, Format::Pdf, (OcrMode::Always, 0.25), "a/b.pdf", b"content").unwrap();
         let request = asked(&mut &bytes[..]).unwrap().unwrap();
-        assert_eq!((request.when, request.least), (When::Always, 0.25));
+        assert_eq!((request.when, request.least), (OcrMode::Always, 0.25));
         assert_eq!((request.format, &*request.id, &*request.bytes), (Format::Pdf, "a/b.pdf", &b"content"[..]));
         assert!(asked(&mut &b""[..]).unwrap().is_none());
         assert!(asked(&mut &bytes[..20]).is_err() && asked(&mut &b"\xff"[..]).is_err());
