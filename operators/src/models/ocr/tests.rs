@@ -45,9 +45,9 @@ fn lines_are_turned_as_most_of_them_are() {
     let of = |x: f32, width: f32, height: f32| [(x, 0.0), (x + width, 0.0), (x + width, height), (x, height)];
     let wide = [of(0.0, 100.0, 10.0), of(0.0, 10.0, 10.0), of(0.0, 10.0, 12.0)];
     assert_eq!(in_reading_direction(&wide), wide);
-    let tall = [of(0.0, 10.0, 100.0), of(0.0, 10.0, 10.0), of(0.0, 100.0, 10.0)];
+    let tall = [of(0.0, 10.0, 200.0), of(0.0, 10.0, 10.0), of(0.0, 100.0, 10.0)];
     let turned = in_reading_direction(&tall);
     // Of the first ones, the text begins at the upper right corner and goes down.
-    assert_eq!(turned[0], [(10.0, 0.0), (10.0, 100.0), (0.0, 100.0), (0.0, 0.0)]);
+    assert_eq!(turned[0], [(10.0, 0.0), (10.0, 200.0), (0.0, 200.0), (0.0, 0.0)]);
     assert_eq!((turned[1][0], turned[2]), ((10.0, 0.0), tall[2]));
 }
