@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
 
 say "Fetching the models that only tests use (what is there is only checked)"
-"${CARGO_TARGET_DIR:-target}/debug/turnflow" models fetch minilm minilm-half e5-int8 splade glove smollm2
+"${CARGO_TARGET_DIR:-target}/debug/turnflow" models fetch ocr minilm minilm-half e5-int8 splade glove smollm2
 
 as_root=""
 [ "$(id -u)" -eq 0 ] || as_root="sudo -n"

@@ -129,6 +129,7 @@ mod lines;
 pub mod mapped;
 #[cfg(feature = "nats")]
 pub mod nats;
+mod ocr;
 mod open_once;
 #[cfg(feature = "otlp")]
 pub mod otlp;

@@ -34,6 +34,9 @@ pub const PAGE_OFFSETS: &str = "page_offsets";
 /// them. A document without it has nothing that is in doubt. Its passages do not have it.
 pub const PAGE_CONFIDENCE: &str = "page_confidence";
 
+/// The field of a document with text that was read by OCR: how sure the model is of it, from 0 to 1.
+pub const OCR_CONFIDENCE: &str = "ocr_confidence";
+
 /// A document of a corpus, as read by a source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Document {

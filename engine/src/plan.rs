@@ -102,6 +102,14 @@ pub struct PlannedCorpus {
     pub schema: Arc<crate::schema::Schema>,
 }
 
+impl PlannedCorpus {
+    /// The names of the models that its chunker and its source use.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        let of_source = self.source.models().into_iter().map(|used| used.name);
+        self.tokenizer.as_deref().into_iter().chain(of_source)
+    }
+}
+
 /// A model.
 pub struct PlannedModel {
     /// The name of its kind.
@@ -414,7 +422,8 @@ impl Plan {
             node.inputs.iter_mut().for_each(|input| *input = places[*input]);
             kept.push(node);
         }
-        let mut used: BTreeSet<String> = self.corpora.iter().filter_map(|corpus| corpus.tokenizer.clone()).collect();
+        let mut used: BTreeSet<String> =
+            self.corpora.iter().flat_map(PlannedCorpus::models).map(str::to_owned).collect();
         for node in &kept {
             used.extend(node.models().iter().map(|model| model.name.to_owned()));
         }

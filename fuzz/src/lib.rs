@@ -33,7 +33,7 @@ mod surrogates;
 
 pub use archives::{docx, epub, pptx, xlsx};
 pub use chunkers::chunkers;
-pub use readers::{csv, eml, html, jsonl_rows, markdown, pdf};
+pub use readers::{csv, eml, html, jsonl_rows, markdown, pdf, picture};
 pub use records::{answer_record, turn_record};
 pub use replies::replies;
 pub use resume::resume;

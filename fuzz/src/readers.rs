@@ -40,6 +40,13 @@ pub fn pdf(data: &[u8]) {
     let _ = read(Format::Pdf, data);
 }
 
+/// A picture, in each format.
+pub fn picture(data: &[u8]) {
+    for format in [Format::Png, Format::Jpeg, Format::Tiff, Format::Webp] {
+        assert!(read(format, data).is_err(), "nobody has looked at it");
+    }
+}
+
 /// A table with separators, and the same bytes with tabs.
 pub fn csv(data: &[u8]) {
     for format in [Format::Csv, Format::Tsv] {

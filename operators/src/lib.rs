@@ -219,6 +219,7 @@ pub static MODELS: &[ModelKind] = &[
     models::onnx_sparse::KIND,
     models::cross_encoder::KIND,
     models::onnx_trees::KIND,
+    models::ocr::KIND,
     models::word_vectors::KIND,
     models::onnx_decoder::KIND,
     models::onnx_seq2_seq::KIND,

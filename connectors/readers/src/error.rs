@@ -108,6 +108,36 @@ pub enum ReadError {
     #[error("cannot be read: the reader {0}")]
     Panicked(#[from] Panicked),
     /// The PDF has pages, but no text on them.
-    #[error("no text in this PDF (scanned?)")]
-    PdfWithoutText,
+    #[error("no text in this PDF (scanned?){hint}")]
+    PdfWithoutText {
+        /// What would help, or what was tried.
+        hint: String,
+    },
+    /// Pictures are not to be read.
+    #[error("{what} are not read because of `ocr: Never`")]
+    PicturesNever {
+        /// What is not read.
+        what: &'static str,
+    },
+    /// There is no model that reads pictures, or it failed.
+    #[error("the text in pictures cannot be read: {reason}")]
+    NoOcr {
+        /// What is missing.
+        reason: String,
+    },
+    /// No text was seen in a picture.
+    #[error("no text is seen in this picture")]
+    PictureWithoutText,
+    /// Text was seen, but the model is not sure of it.
+    #[error(
+        "OCR is not sure of what it has read: its confidence is {found}, and `ocr_min_confidence` is {least}. It knows {knows}"
+    )]
+    Unsure {
+        /// How sure it is, from 0 to 1.
+        found: f64,
+        /// What is asked for.
+        least: f64,
+        /// The languages that the model knows.
+        knows: String,
+    },
 }

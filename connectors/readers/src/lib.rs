@@ -23,6 +23,9 @@
 //!   makes the files whose text is known.
 //! - `docx/`, `pptx/`, `xlsx/`, `csv.rs`, `epub/` and `eml/` read the files of office programs, books and mails.
 //!   `drawing.rs` reads SmartArt and charts, and `raised.rs` keeps raised digits apart.
+//! - `pictures/` decodes pictures, and `ocr/` says who reads the text in them and in scanned pages of a PDF: a model of
+//!   the main process, to which a child sends its pictures. `pdf/render.rs` draws such pages, and `pdf/seen.rs` makes a
+//!   page of the lines that the model has read.
 //! - `html/` parses a page in bounded time and memory (`parse.rs`) and writes it as Markdown (`writer.rs`); `markup.rs`
 //!   writes the other formats.
 //! - Beyond the limits of the child processes, `archive.rs` counts what an archive unpacks to, `xml.rs` the depth and
@@ -37,13 +40,16 @@ pub mod eml;
 pub mod epub;
 mod error;
 mod fields;
+mod format;
 mod front_matter;
 pub mod html;
 pub mod markdown;
 mod markup;
 mod notes;
+pub mod ocr;
 mod package;
 pub mod pdf;
+mod pictures;
 pub mod pptx;
 #[cfg(test)]
 mod programs;
@@ -56,7 +62,6 @@ pub mod worker;
 pub mod xlsx;
 pub mod xml;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use turnflow_engine::document::{Document, Markup};
@@ -64,39 +69,9 @@ use turnflow_engine::metadata::Metadata;
 use turnflow_engine::panics::caught;
 
 pub use self::error::ReadError;
-
-/// Format of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// `.md`: Markdown.
-    Markdown,
-    /// `.txt`: text without markup.
-    Text,
-    /// `.html`, `.htm`: HTML.
-    Html,
-    /// `.pdf`: PDF.
-    Pdf,
-    /// `.docx`, `.docm`: a text of Word and others.
-    Docx,
-    /// `.pptx`, `.pptm`: a presentation of PowerPoint and others.
-    Pptx,
-    /// `.xlsx`, `.xlsm`: a workbook of Excel and others.
-    Xlsx,
-    /// `.csv`: a table with separators.
-    Csv,
-    /// `.tsv`: a table with tabs.
-    Tsv,
-    /// `.epub`: a book.
-    Epub,
-    /// `.eml`: a mail message.
-    Eml,
-    /// `.jsonl`: one document on each line.
-    JsonLines,
-    /// `.parquet`: one document for each row.
-    Parquet,
-    /// `.arrow`, `.feather`: the same in Arrow's file format.
-    Arrow,
-}
+pub use self::format::Format;
+pub use self::ocr::Ocr;
+use self::ocr::{Eyes, OcrMode};
 
 /// The content of a file: title and text, and the markup of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,94 +87,13 @@ pub struct Content {
 }
 
 impl Format {
-    /// The format of a file with this name, if there is a reader for it.
-    pub fn of(path: &Path) -> Option<Self> {
-        // Office programs mark an open file with a small one of such a name.
-        if path.file_name()?.as_encoded_bytes().starts_with(b"~$") {
-            return None;
-        }
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "md" => Some(Self::Markdown),
-            "txt" => Some(Self::Text),
-            "html" | "htm" => Some(Self::Html),
-            "pdf" => Some(Self::Pdf),
-            "docx" | "docm" => Some(Self::Docx),
-            "pptx" | "pptm" => Some(Self::Pptx),
-            "xlsx" | "xlsm" => Some(Self::Xlsx),
-            "csv" => Some(Self::Csv),
-            "tsv" => Some(Self::Tsv),
-            "epub" => Some(Self::Epub),
-            "eml" => Some(Self::Eml),
-            "jsonl" => Some(Self::JsonLines),
-            "parquet" => Some(Self::Parquet),
-            "arrow" | "feather" => Some(Self::Arrow),
-            _ => None,
-        }
-    }
-
-    /// The formats whose files are one document each.
-    pub const DOCUMENTS: [Self; 11] = [
-        Self::Html,
-        Self::Text,
-        Self::Markdown,
-        Self::Pdf,
-        Self::Docx,
-        Self::Pptx,
-        Self::Xlsx,
-        Self::Csv,
-        Self::Tsv,
-        Self::Epub,
-        Self::Eml,
-    ];
-
-    /// The format of a file that is one document, by its media type in lower case.
-    pub fn of_mime(mime: &str) -> Option<Self> {
-        Self::DOCUMENTS.into_iter().find(|format| format.mime() == mime)
-    }
-
-    /// The media type.
-    pub fn mime(self) -> &'static str {
-        match self {
-            Self::Markdown => "text/markdown",
-            Self::Text => "text/plain",
-            Self::Html => "text/html",
-            Self::Pdf => "application/pdf",
-            Self::Docx => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-            Self::Pptx => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-            Self::Xlsx => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-            Self::Csv => "text/csv",
-            Self::Tsv => "text/tab-separated-values",
-            Self::Epub => "application/epub+zip",
-            Self::Eml => "message/rfc822",
-            Self::JsonLines => "application/jsonl",
-            Self::Parquet => "application/vnd.apache.parquet",
-            Self::Arrow => "application/vnd.apache.arrow.file",
-        }
-    }
-
-    /// Whether a file has rows, each of which is a document.
-    pub fn has_rows(self) -> bool {
-        matches!(self, Self::JsonLines | Self::Parquet | Self::Arrow)
-    }
-
-    /// The name in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Markdown => "Markdown",
-            Self::Text => "text",
-            Self::Html => "HTML",
-            Self::Pdf => "PDF",
-            Self::Docx => "DOCX",
-            Self::Pptx => "PPTX",
-            Self::Xlsx => "XLSX",
-            Self::Csv => "CSV",
-            Self::Tsv => "TSV",
-            Self::Epub => "EPUB",
-            Self::Eml => "EML",
-            Self::JsonLines => "JSON Lines",
-            Self::Parquet => "Parquet",
-            Self::Arrow => "Arrow",
-        }
+    /// Builds the document with the default settings of OCR; see [`Format::read_with`].
+    ///
+    /// # Errors
+    ///
+    /// The file is no document.
+    pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        self.read_with(id, bytes, &Ocr::default())
     }
 
     /// Builds the document, in a child process if this program has them (see [`worker`]). A `.jsonl` file that is read as
@@ -208,22 +102,29 @@ impl Format {
     /// # Errors
     ///
     /// The file is no document.
-    pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+    pub fn read_with(self, id: Arc<str>, bytes: &[u8], ocr: &Ocr) -> Result<Document, ReadError> {
         #[cfg(unix)]
-        if let Some(read) = worker::read(self, &id, bytes) {
+        if let Some(read) = worker::read(self, &id, bytes, ocr) {
             return read;
         }
-        let read = self.read_here(id.clone(), bytes);
+        let mut look = |picture| ocr::look(ocr, picture);
+        let read = self.read_seeing(id.clone(), bytes, &mut Eyes::new(ocr.when, ocr.least, &mut look));
         notes::log(&id, &notes::take());
         read
     }
 
-    /// Builds the document in this process, on this thread.
+    /// Builds the document in this process, on this thread, without OCR.
     ///
     /// # Errors
     ///
     /// The file is no document.
     pub fn read_here(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        let mut look = |_| Err("no pictures are read".to_owned());
+        self.read_seeing(id, bytes, &mut Eyes::new(OcrMode::Auto, 0.0, &mut look))
+    }
+
+    /// Builds the document in this process, on this thread.
+    fn read_seeing(self, id: Arc<str>, bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Document, ReadError> {
         guarded(|| {
             let content = match self {
                 Self::Markdown => markdown::read(&decode(bytes)?),
@@ -232,7 +133,7 @@ impl Format {
                     return Err(ReadError::Broken { format: "document", reason: "it is a table of rows".to_owned() });
                 }
                 Self::Html => html::read(&decode(bytes)?)?,
-                Self::Pdf => pdf::read(bytes)?,
+                Self::Pdf => pdf::read(bytes, eyes)?,
                 Self::Docx => docx::read(bytes)?,
                 Self::Pptx => pptx::read(bytes)?,
                 Self::Xlsx => xlsx::read(bytes)?,
@@ -240,6 +141,7 @@ impl Format {
                 Self::Tsv => csv::read(&decode(bytes)?, Some(b'\t'))?,
                 Self::Epub => epub::read(bytes)?,
                 Self::Eml => eml::read(bytes)?,
+                Self::Png | Self::Jpeg | Self::Tiff | Self::Webp => pictures::read(self, bytes, eyes)?,
             };
             let Content { title, text, markup, metadata } = content;
             Ok(Document { id, title: title.into(), text: text.into(), markup, metadata })
@@ -286,38 +188,6 @@ fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, ReadEr
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn formats_go_by_the_extension() {
-        for (name, format) in [
-            ("a/b.md", Some(Format::Markdown)),
-            ("README.MD", Some(Format::Markdown)),
-            ("a.txt", Some(Format::Text)),
-            ("a.htm", Some(Format::Html)),
-            ("a.tar.html", Some(Format::Html)),
-            ("a.pdf", Some(Format::Pdf)),
-            ("a.docx", Some(Format::Docx)),
-            ("a.PPTX", Some(Format::Pptx)),
-            ("a.xlsm", Some(Format::Xlsx)),
-            ("a.csv", Some(Format::Csv)),
-            ("a.tsv", Some(Format::Tsv)),
-            ("a.epub", Some(Format::Epub)),
-            ("a.eml", Some(Format::Eml)),
-            ("~$a.docx", None),
-            ("a.doc", None),
-            ("a.jsonl", Some(Format::JsonLines)),
-            ("a.parquet", Some(Format::Parquet)),
-            ("a.feather", Some(Format::Arrow)),
-            ("a.json", None),
-            ("a.md~", None),
-            (".a.md.swp", None),
-            ("#a.md#", None),
-            ("4913", None),
-            ("md", None),
-        ] {
-            assert_eq!(Format::of(Path::new(name)), format, "{name}");
-        }
-    }
 
     #[test]
     fn encodings() {

@@ -41,12 +41,14 @@ use std::time::Duration;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::from_tree;
 
 use self::round::Following;
+use crate::ocr;
+use crate::readers::ocr::OcrMode;
 use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
 
@@ -79,6 +81,17 @@ pub struct BucketConfig {
     /// Maximum size of an object, in bytes. A larger one becomes a dead letter. Default: 64 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
+    /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
+    /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
+    #[serde(default)]
+    pub ocr: OcrMode,
+    /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
+    /// Default: 0.5.
+    #[serde(default = "ocr::least")]
+    pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
 }
 
 fn pattern() -> String {
@@ -104,6 +117,7 @@ pub const KIND: CorpusSourceKind = CorpusSourceKind {
 impl CorpusSourceConfig for BucketConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("every_s", self.every_s, 0.1, 1e9);
+        ocr::validate(check, self.ocr_min_confidence);
         if let Err(error) = self.glob() {
             check.error("wrong-value", "pattern", error.to_string());
         }
@@ -130,7 +144,14 @@ impl CorpusSourceConfig for BucketConfig {
             false => format!(", options: {:?}", self.options),
         };
         let Self { url, pattern, every_s, keep, max_bytes, .. } = self;
-        format!("url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, keep: {keep}, max_bytes: {max_bytes}")
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
+        format!(
+            "url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, keep: {keep}, max_bytes: {max_bytes}{ocr}"
+        )
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {

@@ -13,9 +13,10 @@ use object_store::{Attribute, ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput};
 
-use super::{Bucket, store};
+use super::{Bucket, BucketConfig, store};
 use crate::fetched::{Fetched, File};
 use crate::kept_files::KeptFiles;
+use crate::ocr;
 use crate::readers::{Format, ReadError};
 use crate::remote::{passing, wait};
 
@@ -157,7 +158,9 @@ pub(super) struct Following<'a> {
 impl<'a> Following<'a> {
     pub(super) fn new(source: &'a Bucket, output: &'a CorpusOutput) -> Self {
         let kept = KeptFiles::open(&source.context, &source.config.place(), source.config.keep);
-        let (fetched, failing) = (Fetched::default(), BTreeSet::new());
+        let BucketConfig { ocr, ocr_min_confidence, ocr_model, .. } = &source.config;
+        let fetched = Fetched::new(ocr::of(&source.context, ocr_model.as_deref(), (*ocr, *ocr_min_confidence)));
+        let failing = BTreeSet::new();
         Self { source, output, fetched, kept, failing, again: AGAIN, uncommitted: 0 }
     }
 
@@ -222,7 +225,11 @@ impl<'a> Following<'a> {
             if parts.iter().any(|part| part.starts_with('.')) || !self.source.pattern.is_match(&path) {
                 continue;
             }
-            let Some(format) = Format::of(Path::new(&path)) else { continue };
+            let Some(format) =
+                Format::of(Path::new(&path)).filter(|format| ocr::reads(self.source.config.ocr, *format))
+            else {
+                continue;
+            };
             let version = KeptObject::of(&meta).version;
             there.insert(path.clone());
             if !self.fetched.has(&path, &version) {

@@ -68,7 +68,7 @@ fn objects_change_one_by_one() {
     put(&store, "help/a b.md", "one");
     put(&store, "help/deep/c ü.md", "two");
     put(&store, "help/.hidden/d.md", "hidden");
-    put(&store, "help/picture.png", "no document");
+    put(&store, "help/picture.gif", "no document");
     put(&store, "helpless/e.md", "another prefix");
     put(&store, "help/rows.jsonl", "{\"_id\": 1, \"text\": \"row\"}\n");
     let further = r#", link: Some("https://example.org/{path}"), max_bytes: 100"#;

@@ -10,6 +10,7 @@
 //! - `.docx` and `.docm`, `.pptx` and `.pptm`, `.xlsx` and `.xlsm`
 //! - `.csv`, `.tsv`, `.epub`, `.eml`
 //! - `.jsonl`
+//! - `.png`, `.jpg` and `.jpeg`, `.tif` and `.tiff`, `.webp`, unless `ocr` is `Never`
 //!
 //! Each is one document, whose id is the path relative to the directory, with `/`. Only a `.jsonl` file has one document
 //! for each row, whose id is the path, `#` and the row's `_id`. Skips names that start with a dot or with `~$`, and all
@@ -53,8 +54,8 @@
 //! ```
 
 mod tree;
+mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,15 +63,20 @@ use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::jsonl_corpus::TORN;
-use crate::readers::Format;
-use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
+use crate::ocr;
+use crate::readers::ocr::OcrMode;
+use crate::readers::{Format, Ocr};
+use crate::watch::{TICK, Watch, identity};
 pub(crate) use tree::{PASSING, may_pass};
 use tree::{Polls, Tree};
+use waiting::Waiting;
 
 /// Number of times that a start retries what cannot be read, before it continues without it.
 pub(crate) const PASSING_TRIES: u32 = 5;
@@ -96,6 +102,17 @@ pub struct DirectoryConfig {
     /// Default: 64 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
+    /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
+    /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
+    #[serde(default)]
+    pub ocr: OcrMode,
+    /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
+    /// Default: 0.5.
+    #[serde(default = "ocr::least")]
+    pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
 }
 
 fn yes() -> bool {
@@ -150,6 +167,7 @@ impl DirectoryConfig {
             watch: self.watch,
             links: self.links,
             max_bytes: self.max_bytes,
+            ocr: Ocr::new(self.ocr, self.ocr_min_confidence),
             torn: TORN,
             passing: PASSING,
         }
@@ -170,13 +188,15 @@ impl CorpusSourceConfig for DirectoryConfig {
             check.error("no-such-path", "path", format!("`{}` is a file, not a directory", self.path.written));
         }
         check.range("max_bytes", self.max_bytes, 1, u64::MAX);
+        ocr::validate(check, self.ocr_min_confidence);
     }
 
     fn explain(&self) -> String {
-        let Self { path, pattern, watch, links, max_bytes } = self;
+        let Self { path, pattern, watch, links, max_bytes, .. } = self;
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
         let links = if *links == Links::Inside { "" } else { ", links: Anywhere" };
         format!(
-            "path: {:?}, pattern: {:?}, watch: {watch}{links}, max_bytes: {max_bytes}",
+            "path: {:?}, pattern: {:?}, watch: {watch}{links}, max_bytes: {max_bytes}{ocr}",
             path.written,
             pattern.0.glob().glob()
         )
@@ -185,11 +205,18 @@ impl CorpusSourceConfig for DirectoryConfig {
     fn reads(&self, file: &Path) -> bool {
         let Ok(root) = self.path.path.canonicalize() else { return false };
         let inside = file.strip_prefix(root).ok();
-        inside.is_some_and(|inside| Format::of(inside).is_some() && self.pattern.matches(inside))
+        let is_read = |format| ocr::reads(self.ocr, format);
+        inside.is_some_and(|inside| Format::of(inside).is_some_and(is_read) && self.pattern.matches(inside))
     }
 
-    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
-        built(Ok(Box::new(self.source(Path::new("")))))
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        let how = (self.ocr, self.ocr_min_confidence);
+        let ocr = ocr::of(context, self.ocr_model.as_deref(), how);
+        built(Ok(Box::new(Directory { ocr, ..self.source(Path::new("")) })))
     }
 }
 
@@ -201,6 +228,7 @@ pub struct Directory {
     watch: bool,
     links: Links,
     max_bytes: u64,
+    ocr: Ocr,
     /// How long to wait for the rest of an unfinished last line of a `.jsonl` file.
     torn: Duration,
     /// The pause before what could not be read is read again.
@@ -324,55 +352,6 @@ impl Directory {
             polls.poll(tree)?;
             tree.commit()?;
         }
-    }
-}
-
-/// Paths to check later, relative to the root.
-#[derive(Default)]
-struct Waiting(BTreeMap<PathBuf, (Instant, bool)>);
-
-impl Waiting {
-    /// Schedules the checks that the tree asks for.
-    fn again(&mut self, tree: &mut Tree<'_>) {
-        for (path, pause, last) in tree.take_again() {
-            self.0.insert(path, (Instant::now() + pause, last));
-        }
-    }
-
-    fn next(&self, tick: Instant) -> Instant {
-        self.0.values().map(|(due, _)| *due).min().map_or(tick, |due| due.min(tick))
-    }
-
-    /// The paths to check now, each with whether this is the last check.
-    fn sort(&mut self, burst: Burst, tree: &Tree<'_>) -> BTreeSet<(PathBuf, bool)> {
-        let now = Instant::now();
-        let mut look = BTreeSet::new();
-        if burst.rescan {
-            look.insert((PathBuf::new(), false));
-        }
-        for (path, touch) in burst.touched {
-            let Some(path) = tree.relative(&path) else { continue };
-            let writing = match touch {
-                Touch::Settled => false,
-                // Nothing has been written to an empty file yet.
-                Touch::Created => tree.is_empty(&path),
-                Touch::Writing => true,
-            };
-            if !writing {
-                self.0.remove(&path);
-                look.insert((path, false));
-            } else if self.0.get(&path).is_none_or(|(_, last)| *last) {
-                self.0.insert(path, (now + WRITING, false));
-            }
-        }
-        self.0.retain(|path, (due, last)| {
-            let wait = *due > now;
-            if !wait {
-                look.insert((path.clone(), *last));
-            }
-            wait
-        });
-        look
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of a followed directory.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};

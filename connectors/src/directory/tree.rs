@@ -327,7 +327,8 @@ impl<'a> Tree<'a> {
     }
 
     fn wants(&self, path: &Path) -> Option<Format> {
-        Format::of(path).filter(|_| self.source.pattern.matches(path))
+        let is_read = |format: &Format| crate::ocr::reads(self.source.ocr.when, *format);
+        Format::of(path).filter(is_read).filter(|_| self.source.pattern.matches(path))
     }
 }
 

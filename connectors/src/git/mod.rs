@@ -34,13 +34,15 @@ use std::time::Duration;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::from_tree;
 
 use self::mirror::{Entry, Mirror};
 use crate::fetched::{Fetched, File};
+use crate::ocr;
+use crate::readers::ocr::OcrMode;
 use crate::readers::{Format, ReadError};
 use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
@@ -76,6 +78,17 @@ pub struct GitConfig {
     /// Maximum size of a file, in bytes. A larger file becomes a dead letter. Default: 64 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
+    /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
+    /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
+    #[serde(default)]
+    pub ocr: OcrMode,
+    /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
+    /// Default: 0.5.
+    #[serde(default = "ocr::least")]
+    pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
 }
 
 fn pattern() -> String {
@@ -101,6 +114,7 @@ pub const KIND: CorpusSourceKind = CorpusSourceKind {
 impl CorpusSourceConfig for GitConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("every_s", self.every_s, 0.1, 1e9);
+        ocr::validate(check, self.ocr_min_confidence);
         if self.url.is_empty() || self.url.starts_with('-') {
             check.error("wrong-value", "url", format!("`{}` is not a repository", self.url));
         }
@@ -128,7 +142,15 @@ impl CorpusSourceConfig for GitConfig {
     fn explain(&self) -> String {
         let branch = self.branch.as_ref().map(|branch| format!(", branch: {branch:?}")).unwrap_or_default();
         let Self { pattern, every_s, max_bytes, .. } = self;
-        format!("url: {:?}{branch}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}", self.shown())
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
+        format!(
+            "url: {:?}{branch}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}{ocr}",
+            self.shown()
+        )
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
@@ -173,8 +195,9 @@ pub struct Git {
 impl CorpusSource for Git {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.shown(), mode, &self.context);
-        let mut following =
-            Following { source: &self, output: &output, fetched: Fetched::default(), commit: None, uncommitted: 0 };
+        let how = (self.config.ocr, self.config.ocr_min_confidence);
+        let fetched = Fetched::new(ocr::of(&self.context, self.config.ocr_model.as_deref(), how));
+        let mut following = Following { source: &self, output: &output, fetched, commit: None, uncommitted: 0 };
         let mut mirror = None;
         let mut is_ready = false;
         loop {
@@ -269,6 +292,7 @@ impl Following<'_> {
             }
         };
         let format = Format::of(Path::new(path)).filter(|_| self.source.pattern.is_match(path));
+        let format = format.filter(|format| ocr::reads(self.source.config.ocr, *format));
         let (Some(format), Some(blob)) = (format, &entry.blob) else {
             return Ok(self.fetched.remove(path, self.output)?);
         };

@@ -37,11 +37,15 @@ use std::time::Duration;
 
 use reqwest::Url;
 use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::from_tree;
 
 use self::round::Site;
+use crate::ocr;
+use crate::readers::ocr::OcrMode;
 use crate::remote::{Retry, may_pass};
 
 /// The pause after a round that has failed, in seconds, at most.
@@ -82,6 +86,17 @@ pub struct WebConfig {
     /// Maximum size of a page, in bytes. A larger page becomes a dead letter. Default: 16 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
+    /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
+    /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
+    #[serde(default)]
+    pub ocr: OcrMode,
+    /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
+    /// Default: 0.5.
+    #[serde(default = "ocr::least")]
+    pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    #[serde(default)]
+    pub ocr_model: Option<String>,
     /// Seconds that a request may take. Default: 30.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
@@ -135,6 +150,7 @@ fn page(url: &str) -> Result<Url, String> {
 impl CorpusSourceConfig for WebConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("every_s", self.every_s, 0.1, 1e9);
+        ocr::validate(check, self.ocr_min_confidence);
         check.range("delay_s", self.delay_s, 0.0, 3600.0);
         check.range("timeout_s", self.timeout_s, 0.1, 3600.0);
         check.range("max_pages", self.max_pages, 1, 10_000_000);
@@ -169,10 +185,15 @@ impl CorpusSourceConfig for WebConfig {
         let prefix = self.prefix.as_ref().map(|prefix| format!("prefix: {prefix:?}, ")).unwrap_or_default();
         let sites = if self.sites.is_empty() { String::new() } else { format!("sites: {:?}, ", self.sites) };
         let Self { every_s, delay_s, trust_lastmod, keep, max_pages, max_bytes, .. } = self;
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
         format!(
             "{from}{urls}{sites}{prefix}every_s: {every_s}, delay_s: {delay_s}, trust_lastmod: {trust_lastmod}, \
-             keep: {keep}, max_pages: {max_pages}, max_bytes: {max_bytes}"
+             keep: {keep}, max_pages: {max_pages}, max_bytes: {max_bytes}{ocr}"
         )
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {

@@ -13,6 +13,7 @@ use super::sites::Sites;
 use super::{WebConfig, page, sitemap};
 use crate::fetched::Fetched;
 use crate::kept_files::KeptFiles;
+use crate::ocr;
 use crate::remote::{lasting, passing, wait};
 
 /// Levels of indexes of sitemaps.
@@ -71,7 +72,11 @@ impl<'a> Site<'a> {
             runtime: context.runtime(),
             output,
             requests: Requests::new(config)?,
-            fetched: Fetched::default(),
+            fetched: Fetched::new(ocr::of(
+                context,
+                config.ocr_model.as_deref(),
+                (config.ocr, config.ocr_min_confidence),
+            )),
             kept: KeptFiles::open(context, "", config.keep),
             known: HashMap::new(),
             failing: BTreeSet::new(),

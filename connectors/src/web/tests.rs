@@ -108,7 +108,7 @@ pub(crate) fn corpus_of(texts: &[String]) -> Web {
     let mut sites = SITES.lock().unwrap();
     let site = sites.entry(texts.len()).or_insert_with(Site::start);
     let mut urls = vec![format!("\"{}/bad\"", site.url)];
-    site.set("/bad", 200, "Content-Type: image/png", "no text");
+    site.set("/bad", 200, "Content-Type: image/gif", "no text");
     for (number, text) in texts.iter().enumerate() {
         site.page(&format!("/{number}"), text);
         urls.push(format!("\"{}/{number}\"", site.url));

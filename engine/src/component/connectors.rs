@@ -43,6 +43,11 @@ pub trait CorpusSourceConfig: Debug + Send + Sync {
     fn reads(&self, _file: &Path) -> bool {
         false
     }
+    /// The models it uses. [`ComponentContext::model`] has them when it is built, without an optional one that could not be
+    /// loaded.
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        Vec::new()
+    }
     /// Builds the source. May wait for a server; put everything that can be retried later into `run`.
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource>;
 }

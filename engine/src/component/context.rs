@@ -1,5 +1,6 @@
 //! What the engine passes to a component that it builds.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::measured::Measured;
+use super::{Model, Models};
 use crate::append::sync_directory;
 use crate::cluster::Share;
 use crate::metrics::{Counter, Gauge, Metrics};
@@ -24,6 +26,17 @@ pub struct ComponentContext {
     state: Option<Arc<Path>>,
     run: u64,
     share: Share,
+    models: Used,
+}
+
+/// The models that a component uses.
+#[derive(Clone, Default)]
+struct Used(Arc<Models>);
+
+impl fmt::Debug for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// The number of a new run.
@@ -50,6 +63,7 @@ impl ComponentContext {
             state: state.map(Into::into),
             run: new_run(),
             share: Share::WHOLE,
+            models: Used::default(),
         }
     }
 
@@ -61,6 +75,16 @@ impl ComponentContext {
     /// For a source of which this process reads a part.
     pub(crate) fn sharing(self, share: Share) -> Self {
         Self { share, ..self }
+    }
+
+    /// For a source that uses models.
+    pub(crate) fn using(self, models: Models) -> Self {
+        Self { models: Used(Arc::new(models)), ..self }
+    }
+
+    /// A model that a source of documents uses.
+    pub fn model(&self, name: &str) -> Option<&Arc<Model>> {
+        self.models.0.get(name)
     }
 
     /// For a component that is used without an engine: it has no state directory, and its metrics are

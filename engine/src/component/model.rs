@@ -5,7 +5,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{BuildFuture, Check, ComponentContext};
-use crate::inference::{Embedder, PairScorer, RowScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors};
+use crate::inference::{
+    Embedder, PairScorer, PictureReader, RowScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors,
+};
 use crate::language::{Generator, Likelihood};
 use crate::spec::FilePath;
 
@@ -30,6 +32,8 @@ pub enum Capability {
     Generate,
     /// The likelihood of a text after another.
     Likelihood,
+    /// Pictures to lines of text.
+    ReadPictures,
 }
 
 impl Capability {
@@ -45,6 +49,7 @@ impl Capability {
             Capability::ScoreRows => "score rows of features",
             Capability::Generate => "generate text",
             Capability::Likelihood => "score how likely a text is",
+            Capability::ReadPictures => "read the text in pictures",
         }
     }
 }
@@ -87,6 +92,8 @@ pub struct Model {
     pub generator: Option<Arc<dyn Generator>>,
     /// Present if it computes likelihoods.
     pub likelihood: Option<Arc<dyn Likelihood>>,
+    /// Present if it reads pictures.
+    pub pictures: Option<Arc<dyn PictureReader>>,
     /// Reads its usage so far, for models that count it.
     pub meter: Option<Arc<dyn Fn() -> Usage + Send + Sync>>,
 }

@@ -28,9 +28,11 @@
 //! turn, for spans, and for the metrics of each model. Those of the inference cache are told apart.
 
 pub mod patience;
+mod pictures;
 mod service;
 pub mod tokens;
 
+pub use pictures::{Picture, PictureLine, PictureReader};
 pub use service::{Backend, Limits, Service};
 
 use std::path::PathBuf;

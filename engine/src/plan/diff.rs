@@ -44,7 +44,7 @@ impl PlanFingerprint {
         };
         let models = plan.models.iter().map(|(name, model)| (name.as_str().into(), part(&model.definition)));
         let corpora = plan.corpora.iter().map(|corpus| {
-            let models = corpus.tokenizer.iter().map(|model| model.as_str().into()).collect();
+            let models = corpus.models().map(Into::into).collect();
             (corpus.name.clone(), Part { models, ..part(&corpus.definition) })
         });
         let nodes = plan.nodes.iter().map(|node| {

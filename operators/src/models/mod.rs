@@ -3,6 +3,7 @@
 pub mod adapter;
 mod control;
 pub mod cross_encoder;
+pub mod ocr;
 pub mod onnx;
 pub mod onnx_decoder;
 pub mod onnx_seq2_seq;

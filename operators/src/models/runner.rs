@@ -76,6 +76,12 @@ fn tiny(session: &mut Session) -> ort::Result<()> {
     session.run(inputs).map(drop)
 }
 
+/// The error of a session.
+pub(crate) fn failed(error: ort::Error) -> InferenceError {
+    let error = error.to_string();
+    if is_of_memory(&error) { InferenceError::Memory(error) } else { InferenceError::Failed(error) }
+}
+
 /// Whether ONNX Runtime or CUDA says that memory is short.
 fn is_of_memory(error: &str) -> bool {
     const SAYINGS: [&str; 4] = ["out of memory", "failed to allocate memory", "alloc_failed", "bad_alloc"];

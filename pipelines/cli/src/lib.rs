@@ -33,6 +33,7 @@ pub mod commands;
 pub mod diagnostics;
 pub mod graph;
 pub mod models;
+mod ocr;
 pub mod open_files;
 pub mod status_socket;
 

@@ -19,7 +19,7 @@ const WORDS: usize = 4;
 const APART: f32 = 2.2;
 
 /// A part of a page, in the order in which it is read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Block {
     /// A line of a column that reaches from `left` to `right`.
     Line { line: Line, left: f32, right: f32 },

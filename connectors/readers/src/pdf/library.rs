@@ -26,7 +26,7 @@ unsafe impl Sync for Library {}
 /// # Errors
 ///
 /// There is no library, it cannot be loaded, or the function has failed.
-pub(super) fn with<T>(call: impl FnOnce(&Pdfium) -> Result<T, ReadError>) -> Result<T, ReadError> {
+pub(crate) fn with<T>(call: impl FnOnce(&Pdfium) -> Result<T, ReadError>) -> Result<T, ReadError> {
     static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
     static LOCK: Mutex<()> = Mutex::new(());
     let _alone = LOCK.lock();

@@ -7,7 +7,8 @@
 //! titles of the `outline` are headings with its levels, and words that lead to an address are `links` of Markdown. The
 //! title is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the
 //! subject, the keywords and the dates are metadata (see `info`), and so is where each page begins in the text, and, if some
-//! letters are not known, which share of them is on each page.
+//! letters are not known, which share of them is on each page. A page without text, or with letters that are not known, is
+//! drawn by `render` and read by OCR, and `seen` makes a page of what OCR has read. `paged` collects the pages.
 
 mod cells;
 mod drawn;
@@ -23,91 +24,77 @@ mod links;
 mod marks;
 mod outline;
 mod page;
+mod paged;
+mod render;
 mod rows;
 mod running;
+mod seen;
 mod shape;
 mod to_left;
 
-use pdfium_render::prelude::{Pdfium, PdfiumError, PdfiumInternalError};
+use pdfium_render::prelude::{PdfPage, Pdfium, PdfiumError, PdfiumInternalError};
 
-use turnflow_engine::document::{PAGE_CONFIDENCE, PAGE_OFFSETS};
-use turnflow_engine::metadata::{FIELD_BYTES, FieldValue, Metadata};
-
-use self::outline::{Outline, Titles};
-use super::{Content, ReadError};
-use crate::markup::Markdown;
+pub(crate) use self::outline::Outline;
+pub(crate) use self::paged::Paged;
+use self::paged::Sight;
+use super::{Content, Format, ReadError};
 use crate::notes;
+use crate::ocr::Eyes;
 
 /// Maximum number of pages.
 const MOST_PAGES: i32 = 20_000;
-/// A page with a smaller share of known letters is in doubt.
-const DOUBTFUL: f64 = 0.98;
 
 /// Reads the text of all pages.
 ///
 /// # Errors
 ///
 /// There is no pdfium, or the file is no PDF, is encrypted, or has no text.
-pub fn read(bytes: &[u8]) -> Result<Content, ReadError> {
-    library::with(|pdfium| read_with(pdfium, bytes))
+pub(crate) fn read(bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Content, ReadError> {
+    library::with(|pdfium| read_with(pdfium, bytes, eyes))
 }
 
-fn read_with(pdfium: &Pdfium, bytes: &[u8]) -> Result<Content, ReadError> {
+fn read_with(pdfium: &Pdfium, bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Content, ReadError> {
     let pdf = pdfium.load_pdf_from_byte_slice(bytes, None).map_err(failed)?;
     let metadata = info::info(pdf.metadata());
     let count = pdf.pages().len();
     if count > MOST_PAGES {
         return Err(ReadError::TooMany { what: "pages", limit: MOST_PAGES as u64 });
     }
-    let (mut pages, mut numbers, mut confidence, mut unread) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut paged, mut unread) = (Paged::default(), 0);
     for number in 0..count {
         match pdf.pages().get(number) {
-            Ok(page) => {
-                let mut read = page::read(&page)?;
-                confidence.push(read.confidence());
-                grid::find(&mut read);
-                let mut blocks = layout::blocks(read.segments);
-                read.turned.into_iter().for_each(|turned| blocks.extend(layout::blocks(turned)));
-                pages.push(blocks);
-                numbers.push(usize::try_from(number).unwrap_or_default());
-            }
+            Ok(page) => read_page(&page, usize::try_from(number).unwrap_or_default(), &mut paged, eyes)?,
             Err(_) => unread += 1,
         }
     }
-    if pages.is_empty() {
+    if paged.is_empty() {
         return Err(ReadError::Broken { format: "PDF", reason: "none of its pages can be read".to_owned() });
     }
     if unread > 0 {
         notes::add(format!("{unread} of {count} pages of a PDF could not be read"));
     }
-    let outline = Outline::of(&pdf);
-    let titles = Titles { outline: &outline, pages: &numbers };
-    let mut markdown = Markdown::default();
-    let starts: Vec<String> = flow::write(pages, &titles, &mut markdown)?.iter().map(usize::to_string).collect();
-    let mut metadata = with_pages(metadata, PAGE_OFFSETS, &starts);
-    let doubtful = confidence.iter().filter(|share| **share < DOUBTFUL).count();
-    if doubtful > 0 {
-        notes::add(format!(
-            "on {doubtful} of {count} pages of a PDF, letters are missing: the file does not say which they are"
-        ));
-        let shares: Vec<String> =
-            confidence.iter().map(|share| ((share * 100.0).floor() / 100.0).to_string()).collect();
-        metadata = with_pages(metadata, PAGE_CONFIDENCE, &shares);
-    }
-    let content = markdown.finish(String::new(), metadata);
-    if content.text.trim().is_empty() {
-        return Err(ReadError::PdfWithoutText);
-    }
-    Ok(content)
+    paged.finish(Format::Pdf, &Outline::of(&pdf), metadata, eyes)
 }
 
-/// Adds a field with a value for each page, unless it has more than any field may have: that of a thousand pages or two.
-fn with_pages(metadata: Metadata, field: &str, values: &[String]) -> Metadata {
-    let values = values.join(" ");
-    match values.len() + field.len() + 32 <= FIELD_BYTES {
-        true => metadata.with_default(field, FieldValue::from(values.as_str())),
-        false => metadata,
+/// Reads the text of a page, or what it looks like if that is better.
+fn read_page(page: &PdfPage<'_>, number: usize, paged: &mut Paged, eyes: &mut Eyes<'_>) -> Result<(), ReadError> {
+    let read = page::read(page)?;
+    let known = read.confidence();
+    let sight = match render::is_wanted(page, &read, eyes.when) {
+        true if eyes.is_blind().is_some() => paged.miss(),
+        true => match render::render(page) {
+            Some((picture, scale)) => paged.look(picture, scale, eyes),
+            None => Sight::Nothing,
+        },
+        false => Sight::Nothing,
+    };
+    let (letters, _) = read.letters;
+    match sight {
+        Sight::Text(seen, share) => paged.add(number, seen, share),
+        Sight::Unsure(share) if letters == 0 => paged.add(number, read, share),
+        _ => paged.add(number, read, known),
     }
+    Ok(())
 }
 
 fn failed(error: PdfiumError) -> ReadError {

@@ -11,7 +11,7 @@ const DEEPEST: usize = 5;
 
 /// The titles of an outline.
 #[derive(Debug, Default)]
-pub(super) struct Outline {
+pub(crate) struct Outline {
     /// The levels, from 1, by the number of the page, from 0, and the letters of the title.
     levels: HashMap<(usize, String), usize>,
 }

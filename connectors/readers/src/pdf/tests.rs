@@ -2,8 +2,23 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
+use turnflow_engine::document::{OCR_CONFIDENCE, PAGE_CONFIDENCE, PAGE_OFFSETS};
+use turnflow_engine::inference::{Picture, PictureLine};
+use turnflow_engine::metadata::FieldValue;
+
 use super::*;
+use crate::ocr::{Look, OcrMode, Seen};
 use crate::samples::{pdf, pdf_of_objects, pdf_of_pages, stream};
+
+/// Reads a file without OCR.
+fn read(bytes: &[u8]) -> Result<Content, ReadError> {
+    seeing(bytes, OcrMode::Auto, &mut |_| Err("no model".to_owned()))
+}
+
+/// Reads a file of whose pictures this is seen.
+fn seeing(bytes: &[u8], when: OcrMode, look: &mut Look<'_>) -> Result<Content, ReadError> {
+    super::read(bytes, &mut Eyes::new(when, 0.5, look))
+}
 
 /// Whether pdfium is there. Where `TURNFLOW_TESTS_MUST_RUN` is set, it must be.
 fn has_pdfium() -> bool {
@@ -203,7 +218,8 @@ fn pages_with_letters_that_are_not_known_are_in_doubt() {
     let content = read(&pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
     assert_eq!(content.metadata.get(PAGE_CONFIDENCE), Some(&FieldValue::from("1 0.5")));
     let notes = crate::notes::take();
-    assert_eq!(notes, ["on 1 of 2 pages of a PDF, letters are missing: the file does not say which they are"]);
+    assert_eq!(notes[0], "on 1 of 2 pages of a PDF, letters are missing: the file does not say which they are");
+    assert!(notes.len() == 2 && notes[1].ends_with("are not read by OCR: no model"), "{notes:?}");
     let content = read(&pdf_of_pages(&[&pages[0]])).unwrap();
     assert_eq!(content.metadata.get(PAGE_CONFIDENCE), None);
 }
@@ -254,4 +270,99 @@ fn paragraphs_columns_and_tables_are_whole_and_in_order() {
         let wrong = wrong(&said(&file.with_extension("json")), &text);
         assert!(wrong.is_empty(), "{}: {wrong:#?}\n{text}", file.display());
     }
+}
+
+/// A line in the middle of a picture.
+fn line(picture: &Picture, text: &str, confidence: f32) -> PictureLine {
+    let (x, y) = (picture.width as f32 / 4.0, picture.height as f32 / 2.0);
+    let places = (0..text.len()).map(|at| (at as f32 + 0.5) / text.len() as f32).collect();
+    let corners = [(x, y), (3.0 * x, y), (3.0 * x, y + 60.0), (x, y + 60.0)];
+    PictureLine { text: text.to_owned(), confidence, corners, places }
+}
+
+const WITH_TEXT: &str = "BT /F1 12 Tf 72 700 Td (It is written) Tj ET";
+const DRAWN: &str = "100 100 200 200 re f";
+
+#[test]
+fn pages_without_text_are_looked_at() {
+    if !has_pdfium() {
+        return;
+    }
+    let bytes = pdf_of_pages(&[WITH_TEXT, DRAWN, "", DRAWN]);
+    let mut looked = 0;
+    let mut look = |picture: Picture| {
+        looked += 1;
+        // A page of letter size, with 300 pixels to an inch, and the square in it.
+        assert_eq!((picture.width, picture.height), (2550, 3300));
+        assert_eq!((picture.rgb[0], picture.rgb[3 * (2550 * 2500 + 800)]), (255, 0));
+        let confidence = if looked == 1 { 0.875 } else { 0.3 };
+        Ok(Seen { lines: vec![line(&picture, "It is drawn", confidence)], knows: "English".to_owned() })
+    };
+    let content = seeing(&bytes, OcrMode::Auto, &mut look).unwrap();
+    assert_eq!(content.text, "It is written\n\nIt is drawn");
+    assert_eq!(content.metadata.get(PAGE_CONFIDENCE), Some(&FieldValue::from("1 0.87 1 0.3")));
+    assert_eq!(content.metadata.to_json()[OCR_CONFIDENCE], 0.87);
+    assert_eq!(looked, 2);
+    let told = notes::take();
+    assert!(told.len() == 1 && told[0].starts_with("1 of 4 pages of a PDF are left out: OCR is not sure"), "{told:?}");
+}
+
+#[test]
+fn when_pages_are_looked_at_is_asked_for() {
+    if !has_pdfium() {
+        return;
+    }
+    for (when, page, looks) in [
+        (OcrMode::Auto, WITH_TEXT, 0),
+        (OcrMode::Always, WITH_TEXT, 1),
+        (OcrMode::Never, WITH_TEXT, 0),
+        (OcrMode::Never, DRAWN, 0),
+        (OcrMode::Always, "", 0),
+    ] {
+        let mut looked = 0;
+        let mut look = |picture: Picture| {
+            looked += 1;
+            Ok(Seen { lines: vec![line(&picture, "seen", 0.9)], knows: String::new() })
+        };
+        let read = seeing(&pdf_of_pages(&[page]), when, &mut look).map(|content| content.text);
+        assert_eq!(looked, looks, "{when:?} {page}");
+        match (page, looks) {
+            (_, 1) => assert_eq!(read.unwrap(), "seen"),
+            (WITH_TEXT, _) => assert_eq!(read.unwrap(), "It is written"),
+            _ => assert!(read.is_err()),
+        }
+    }
+}
+
+#[test]
+fn a_scan_that_is_not_read_says_why() {
+    if !has_pdfium() {
+        return;
+    }
+    let scan = pdf_of_pages(&[DRAWN, DRAWN]);
+    let of = |lines: fn(&Picture) -> Vec<PictureLine>| {
+        move |picture: Picture| Ok(Seen { lines: lines(&picture), knows: "English".to_owned() })
+    };
+    let unsure =
+        seeing(&scan, OcrMode::Auto, &mut of(|picture| vec![line(picture, "?", 0.25)])).unwrap_err().to_string();
+    assert!(unsure.contains("its confidence is 0.25, and `ocr_min_confidence` is 0.5. It knows English"), "{unsure}");
+    for (when, look, told) in [
+        (OcrMode::Auto, &mut of(|_| Vec::new()) as &mut Look<'_>, ", and OCR sees none on its pages"),
+        (OcrMode::Never, &mut of(|_| Vec::new()), "; `ocr: Auto` reads scans"),
+        (
+            OcrMode::Auto,
+            &mut |_| Err("`turnflow models fetch ocr` brings it".to_owned()),
+            ": `turnflow models fetch ocr` brings it",
+        ),
+    ] {
+        let error = seeing(&scan, when, look).unwrap_err().to_string();
+        assert_eq!(error, format!("no text in this PDF (scanned?){told}"));
+    }
+    // Without a model, the other pages are read.
+    let content = read(&pdf_of_pages(&[WITH_TEXT, DRAWN])).unwrap();
+    assert_eq!(content.text, "It is written");
+    assert_eq!(
+        notes::take(),
+        ["1 of 2 pages of a PDF have no text, or letters that are not known, and are not read by OCR: no model"]
+    );
 }

@@ -14,6 +14,7 @@ use turnflow_engine::document::Document;
 use turnflow_engine::wording::count;
 
 use super::{limits, wire};
+use crate::ocr::{self, MOST_PICTURES, Ocr};
 use crate::{Format, ReadError, notes};
 
 /// The variables of the environment that a child gets. All others may be secrets.
@@ -83,24 +84,42 @@ impl Child {
         Ok(Self { process, stream, files: 0, bytes: 0 })
     }
 
-    /// Lets the child read a file. After a fault, the child must not be used again.
+    /// Lets the child read a file, and tells it what is seen in its pictures. After a fault, the child must not be used
+    /// again.
     pub(super) fn read(
         &mut self,
         format: Format,
         id: &Arc<str>,
         bytes: &[u8],
+        ocr: &Ocr,
     ) -> Result<Result<Document, ReadError>, Fault> {
         let most = limits::of_clock(bytes.len());
-        let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
         self.files += 1;
         self.bytes += bytes.len() as u64;
-        let is_asked = wire::ask(&mut stream, format, id, bytes);
-        let answered = is_asked.and_then(|()| wire::answered(&mut stream));
-        let (read, notes) = answered.map_err(|error| self.fault(error, most))?;
+        let talked = self.talk(format, id, bytes, ocr, most);
+        let (read, notes) = talked.map_err(|error| self.fault(error, most))?;
         notes::log(id, &notes);
         // A reader cannot rename a document.
         let renamed = read.map(|document| Document { id: id.clone(), ..document });
         Ok(renamed.map_err(ReadError::Told))
+    }
+
+    fn talk(&self, format: Format, id: &Arc<str>, bytes: &[u8], ocr: &Ocr, most: Duration) -> io::Result<wire::Answer> {
+        let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
+        wire::ask(&mut stream, format, (ocr.when, ocr.least), id, bytes)?;
+        for _ in 0..=MOST_PICTURES {
+            match wire::said(&mut stream)? {
+                wire::Said::Answer(answer) => return Ok(answer),
+                wire::Said::Picture(picture) => {
+                    let asked = Instant::now();
+                    let sight = ocr::look(ocr, picture);
+                    // The child waits meanwhile.
+                    stream.until += asked.elapsed() + limits::PICTURE;
+                    wire::tell(&mut stream, &sight)?;
+                }
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "too many pictures"))
     }
 
     /// Whether the child may read another file.

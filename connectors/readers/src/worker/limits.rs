@@ -6,6 +6,10 @@ use std::time::Duration;
 pub(super) const MEMORY: u64 = 1 << 30;
 /// Maximum size of a child's answer, in bytes.
 pub(super) const ANSWER: u64 = 512 << 20;
+/// Maximum number of pixels of a picture that a child asks about.
+pub(super) const PIXELS: u64 = 2 * crate::ocr::MOST_PIXELS as u64;
+/// Time that a child may take from one picture to the next, beyond that of the file.
+pub(super) const PICTURE: Duration = Duration::from_secs(60);
 /// A child ends when it has had nothing to do for so long.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
 /// Files and bytes that a child reads before another one takes its place: what it has left behind in memory goes.

@@ -2,7 +2,7 @@
 //!
 //! A program that can be started as a reader says so with [`start_with`]; the child calls [`serve`]. Each child reads one
 //! file at a time, within limits of memory, of the processor's time and of time. It has no variables of the environment,
-//! which may have secrets. A child that ends, takes too long or answers wrongly makes an error of its file, and the next
+//! which may have secrets. The text in pictures is read by a model of the program, which a child asks. A child that ends, takes too long or answers wrongly makes an error of its file, and the next
 //! file gets a new child. Children are kept for the next files, and end when they have nothing to do for a while.
 //!
 //! A program that is not registered, such as a test, reads in its own process.
@@ -21,7 +21,7 @@ use turnflow_engine::document::Document;
 
 use self::child::{Child, Fault};
 pub use self::serve::serve;
-use super::{Format, ReadError};
+use super::{Format, Ocr, ReadError};
 
 /// Maximum number of children.
 const MOST: usize = 16;
@@ -72,13 +72,20 @@ fn is_for_children(format: Format) -> bool {
 }
 
 /// Reads a file in a child; `None` if it is to be read here.
-pub(super) fn read(format: Format, id: &Arc<str>, bytes: &[u8]) -> Option<Result<Document, ReadError>> {
+pub(super) fn read(format: Format, id: &Arc<str>, bytes: &[u8], ocr: &Ocr) -> Option<Result<Document, ReadError>> {
     let program = PROGRAM.get().filter(|_| is_for_children(format))?;
-    Some(POOL.read(program, format, id, bytes))
+    Some(POOL.read(program, format, id, bytes, ocr))
 }
 
 impl Pool {
-    fn read(&self, program: &Program, format: Format, id: &Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+    fn read(
+        &self,
+        program: &Program,
+        format: Format,
+        id: &Arc<str>,
+        bytes: &[u8],
+        ocr: &Ocr,
+    ) -> Result<Document, ReadError> {
         let mut kept = self.take();
         // Gives the place back, whatever happens.
         let place = Place(self);
@@ -88,7 +95,7 @@ impl Pool {
                 Some(child) => child,
                 None => Child::start(&program.path, &program.arguments)?,
             };
-            match child.read(format, id, bytes) {
+            match child.read(format, id, bytes, ocr) {
                 Ok(read) => {
                     if child.is_good() {
                         self.state.lock().idle.push(child);

@@ -1,10 +1,13 @@
 //! The child: reads one file after the other, within its limits.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Read, Write};
 use std::process::ExitCode;
+
+use turnflow_engine::inference::Picture;
 
 use super::{limits, wire};
 use crate::notes;
+use crate::ocr::{Eyes, Seen};
 
 /// Reads the files that the parent process sends over standard input, and answers over standard output. Returns when the
 /// parent has closed them, or after a while without a file.
@@ -28,10 +31,19 @@ fn serve_all() -> io::Result<()> {
             Err(error) => return Err(error),
         };
         limit_time(request.bytes.len())?;
-        let read = request.format.read_here(request.id.into(), &request.bytes);
+        let mut look = |picture| see(&mut input, &mut output, &picture, request.bytes.len());
+        let mut eyes = Eyes::new(request.when, request.least, &mut look);
+        let read = request.format.read_seeing(request.id.into(), &request.bytes, &mut eyes);
         drop(request.bytes);
         wire::answer(&mut output, &(read.map_err(|error| error.to_string()), notes::take()))?;
     }
+}
+
+/// Asks the program what is seen in a picture. The next one may take as much time as the whole file.
+fn see(input: &mut impl Read, output: &mut impl Write, picture: &Picture, bytes: usize) -> Result<Seen, String> {
+    let told = wire::show(output, picture).and_then(|()| wire::told(input));
+    limit_time(bytes).map_err(|error| error.to_string())?;
+    told.map_err(|error| error.to_string())?
 }
 
 /// Sets the limits that hold for all files.

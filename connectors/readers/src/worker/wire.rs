@@ -1,15 +1,39 @@
-//! What a program and its reader say to each other: a request is the format, the lengths, the id and the bytes of a file;
-//! an answer is its length and JSON.
+//! What a program and its reader say to each other: a request is the format, how pictures are read, the lengths, the id and
+//! the bytes of a file; an answer is its length and JSON. Before it answers, a reader may ask what is seen in pictures, one
+//! after the other: a mark, the size and the pixels. The program says so as JSON.
 
 use std::io::{self, Read, Write};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use turnflow_engine::document::Document;
+use turnflow_engine::inference::Picture;
 
 use super::limits;
 use crate::Format;
+use crate::ocr::{OcrMode, Seen};
 
 /// What a reader answers: the document, or why there is none, and what else it says about the file.
 pub(super) type Answer = (Result<Document, String>, Vec<String>);
+
+/// What a reader says: its answer, or a picture that it asks about.
+#[derive(Debug, PartialEq)]
+pub(super) enum Said {
+    Answer(Answer),
+    Picture(Picture),
+}
+
+/// What is seen in a picture, or why nothing is.
+pub(super) type Sight = Result<Seen, String>;
+
+/// How a request says when pictures are read.
+const WHENS: [OcrMode; 3] = [OcrMode::Auto, OcrMode::Never, OcrMode::Always];
+
+/// The marks of what a reader says.
+const ANSWER: u8 = 0;
+const PICTURE: u8 = 1;
+/// The mark of what the program says of a picture.
+const SIGHT: u8 = 2;
 
 /// The longest id of a document.
 const LONGEST_ID: u64 = 1 << 20;
@@ -17,14 +41,24 @@ const LONGEST_ID: u64 = 1 << 20;
 /// A file to read.
 pub(super) struct Request {
     pub(super) format: Format,
+    pub(super) when: OcrMode,
+    pub(super) least: f64,
     pub(super) id: String,
     pub(super) bytes: Vec<u8>,
 }
 
 /// Writes a request.
-pub(super) fn ask(stream: &mut impl Write, format: Format, id: &str, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn ask(
+    stream: &mut impl Write,
+    format: Format,
+    (when, least): (OcrMode, f64),
+    id: &str,
+    bytes: &[u8],
+) -> io::Result<()> {
     let number = Format::DOCUMENTS.iter().position(|one| *one == format).unwrap_or_default();
-    let mut head = vec![number as u8];
+    let when = WHENS.iter().position(|one| *one == when).unwrap_or_default();
+    let mut head = vec![number as u8, when as u8];
+    head.extend(least.to_le_bytes());
     head.extend((id.len() as u64).to_le_bytes());
     head.extend((bytes.len() as u64).to_le_bytes());
     head.extend(id.as_bytes());
@@ -41,26 +75,82 @@ pub(super) fn asked(stream: &mut impl Read) -> io::Result<Option<Request>> {
     }
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     let format = *Format::DOCUMENTS.get(usize::from(number[0])).ok_or_else(wrong)?;
+    stream.read_exact(&mut number)?;
+    let when = *WHENS.get(usize::from(number[0])).ok_or_else(wrong)?;
+    let least = f64::from_bits(length(stream)?);
     let (id_length, length) = (length(stream)?, length(stream)?);
     if id_length > LONGEST_ID {
         return Err(wrong());
     }
     let id = String::from_utf8(exactly(stream, id_length)?).map_err(|_| wrong())?;
-    Ok(Some(Request { format, id, bytes: exactly(stream, length)? }))
+    Ok(Some(Request { format, when, least, id, bytes: exactly(stream, length)? }))
 }
 
 /// Writes an answer.
 pub(super) fn answer(stream: &mut impl Write, answer: &Answer) -> io::Result<()> {
-    let json = serde_json::to_vec(answer)?;
+    stream.write_all(&[ANSWER])?;
+    write_json(stream, answer)
+}
+
+/// Writes a picture, to ask what is seen in it.
+pub(super) fn show(stream: &mut impl Write, picture: &Picture) -> io::Result<()> {
+    stream.write_all(&[PICTURE])?;
+    stream.write_all(&(picture.width as u64).to_le_bytes())?;
+    stream.write_all(&(picture.height as u64).to_le_bytes())?;
+    stream.write_all(&picture.rgb)?;
+    stream.flush()
+}
+
+/// Reads what a reader says.
+pub(super) fn said(stream: &mut impl Read) -> io::Result<Said> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut mark = [0];
+    stream.read_exact(&mut mark)?;
+    match mark[0] {
+        ANSWER => Ok(Said::Answer(read_json(stream, limits::ANSWER)?)),
+        PICTURE => {
+            let (width, height) = (length(stream)?, length(stream)?);
+            // A child makes larger pictures smaller.
+            let pixels = width.checked_mul(height).filter(|pixels| *pixels <= limits::PIXELS);
+            let pixels = pixels.ok_or_else(|| wrong(format!("a picture of {width} × {height} pixels")))?;
+            let picture = Picture::of(width as usize, height as usize, exactly(stream, 3 * pixels)?);
+            Ok(Said::Picture(picture.ok_or_else(|| wrong("a picture without pixels".to_owned()))?))
+        }
+        mark => Err(wrong(format!("a mark {mark}"))),
+    }
+}
+
+/// Writes what is seen in a picture.
+pub(super) fn tell(stream: &mut impl Write, sight: &Sight) -> io::Result<()> {
+    stream.write_all(&[SIGHT])?;
+    write_json(stream, sight)
+}
+
+/// Reads what is seen in a picture, however long it takes.
+pub(super) fn told(stream: &mut impl Read) -> io::Result<Sight> {
+    let mut mark = [0];
+    while let Err(error) = stream.read_exact(&mut mark) {
+        // The program is still looking, or reads the pictures of others.
+        if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            return Err(error);
+        }
+    }
+    match mark[0] {
+        SIGHT => read_json(stream, limits::ANSWER),
+        mark => Err(io::Error::new(io::ErrorKind::InvalidData, format!("a mark {mark}"))),
+    }
+}
+
+fn write_json(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let json = serde_json::to_vec(value)?;
     stream.write_all(&(json.len() as u64).to_le_bytes())?;
     stream.write_all(&json)?;
     stream.flush()
 }
 
-/// Reads an answer.
-pub(super) fn answered(stream: &mut impl Read) -> io::Result<Answer> {
+fn read_json<T: DeserializeOwned>(stream: &mut impl Read, most: u64) -> io::Result<T> {
     let length = length(stream)?;
-    if length > limits::ANSWER {
+    if length > most {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {length} bytes")));
     }
     Ok(serde_json::from_slice(&exactly(stream, length)?)?)
@@ -88,24 +178,43 @@ mod tests {
     #[test]
     fn requests_and_answers_arrive() {
         let mut bytes = Vec::new();
-        ask(&mut bytes, Format::Pdf, "a/b.pdf", b"content").unwrap();
+        ask(&mut bytes, Format::Pdf, (OcrMode::Always, 0.25), "a/b.pdf", b"content").unwrap();
         let request = asked(&mut &bytes[..]).unwrap().unwrap();
+        assert_eq!((request.when, request.least), (OcrMode::Always, 0.25));
         assert_eq!((request.format, &*request.id, &*request.bytes), (Format::Pdf, "a/b.pdf", &b"content"[..]));
         assert!(asked(&mut &b""[..]).unwrap().is_none());
         assert!(asked(&mut &bytes[..20]).is_err() && asked(&mut &b"\xff"[..]).is_err());
         let document = Format::Html.read("a".into(), b"<title>T</title><meta name=author content=Ann>x").unwrap();
-        for said in [(Ok(document), vec!["1 of 2 pages".to_owned()]), (Err("broken".to_owned()), Vec::new())] {
+        for answered in [(Ok(document), vec!["1 of 2 pages".to_owned()]), (Err("broken".to_owned()), Vec::new())] {
             let mut bytes = Vec::new();
-            answer(&mut bytes, &said).unwrap();
-            assert_eq!(answered(&mut &bytes[..]).unwrap(), said);
+            answer(&mut bytes, &answered).unwrap();
+            assert_eq!(said(&mut &bytes[..]).unwrap(), Said::Answer(answered));
+        }
+    }
+
+    #[test]
+    fn pictures_and_what_is_seen_arrive() {
+        let picture = Picture::of(2, 1, vec![1, 2, 3, 4, 5, 6]).unwrap();
+        let mut bytes = Vec::new();
+        show(&mut bytes, &picture).unwrap();
+        assert_eq!(said(&mut &bytes[..]).unwrap(), Said::Picture(picture));
+        for sight in [Err("no model".to_owned()), Ok(Seen { lines: Vec::new(), knows: "English".to_owned() })] {
+            let mut bytes = Vec::new();
+            tell(&mut bytes, &sight).unwrap();
+            assert_eq!(told(&mut &bytes[..]).unwrap(), sight);
+        }
+        for (width, height) in [(0u64, 1u64), (u64::MAX, 3), (1 << 20, 1 << 20)] {
+            let lie = [&[PICTURE][..], &width.to_le_bytes(), &height.to_le_bytes(), &[0; 100]].concat();
+            assert!(said(&mut &lie[..]).is_err(), "{width} {height}");
         }
     }
 
     #[test]
     fn a_lie_costs_no_memory() {
         for lie in [u64::MAX, limits::ANSWER] {
-            assert!(answered(&mut &lie.to_le_bytes()[..]).is_err());
+            assert!(said(&mut &[&[ANSWER][..], &lie.to_le_bytes()].concat()[..]).is_err());
         }
-        assert!(answered(&mut &b"\x02\0\0\0\0\0\0\0[]"[..]).is_err());
+        assert!(said(&mut &b"\0\x02\0\0\0\0\0\0\0[]"[..]).is_err());
+        assert!(said(&mut &b"\x07"[..]).is_err());
     }
 }

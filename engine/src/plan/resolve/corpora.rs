@@ -100,6 +100,10 @@ impl Resolver<'_> {
             };
             let typed = self.config(&owner, source, kind.parse)?;
             self.validate(&owner, source, &typed, |config, check| config.validate(check));
+            for used in typed.config.models().iter().filter(|used| typed.has(used.field)) {
+                let place = source.get(used.field).map_or(source.span, |tree| tree.span);
+                self.model(&owner, place, used.name, used.capability, models);
+            }
             Some((kind.name, typed.whole()?))
         });
         let chunker = tree.get("chunk").and_then(|chunk| {

@@ -133,7 +133,9 @@ impl RuntimeContext {
         [&progress.unreadable, &progress.uncut].into_iter().for_each(|unreadable| unreadable.clear());
         let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop)
             .telling(progress.unreadable.clone());
-        let context = self.component(&planned.name);
+        let used = planned.source.models().into_iter();
+        let used = used.filter_map(|used| Some((used.name.to_owned(), models.get(used.name)?.clone()))).collect();
+        let context = self.component(&planned.name).using(used);
         let source = self.built("corpus", &planned.name, || planned.source.build(&context), is_cancelled)?;
         let failed =
             |source: ConnectorError| BuildError::Connector { of: "corpus", name: planned.name.to_string(), source };

@@ -315,7 +315,7 @@ fn table(
 fn generate() -> String {
     let mut known = BTreeMap::new();
     let mut files = Vec::new();
-    for directory in ["engine/src", "operators/src", "connectors/src", "pipelines/gaps/src"] {
+    for directory in ["connectors/readers/src", "engine/src", "operators/src", "connectors/src", "pipelines/gaps/src"] {
         files.extend(sources(&root().join(directory)));
     }
     for (_, text) in &files {

@@ -69,6 +69,12 @@ pub fn pdfium() -> Option<(&'static str, PathBuf)> {
     path.exists().then_some(("PDFIUM_PATH", path))
 }
 
+/// The variable that names the model of OCR, where it has been fetched.
+pub fn ocr() -> Option<(&'static str, PathBuf)> {
+    let path = root().join("models/ocr");
+    path.exists().then_some(("OCR_PATH", path))
+}
+
 /// A directory of the benchmark data, `$TURNFLOW_DATA` or `../shared/data`; `None`, with a
 /// word on it, where there is none.
 pub fn data(name: &str) -> Option<PathBuf> {

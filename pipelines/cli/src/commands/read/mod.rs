@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value as Json};
-use turnflow_connectors::readers::{Format, ReadError, worker};
+use turnflow_connectors::readers::{self, Format, ReadError, worker};
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::wording::count;
 
@@ -60,6 +60,7 @@ pub(super) fn begin() -> Option<ExitCode> {
         return Some(worker::serve());
     }
     worker::start_with(&ARGUMENTS);
+    readers::ocr::look_with(crate::ocr::open);
     None
 }
 
@@ -160,7 +161,9 @@ fn document(path: &Path) -> Result<Document, String> {
 
 /// The endings of the names of files that are read.
 fn endings() -> String {
-    const ENDINGS: [&str; 11] =
-        [".md", ".txt", ".html", ".pdf", ".docx", ".pptx", ".xlsx", ".csv", ".tsv", ".epub", ".eml"];
+    const ENDINGS: [&str; 15] = [
+        ".md", ".txt", ".html", ".pdf", ".docx", ".pptx", ".xlsx", ".csv", ".tsv", ".epub", ".eml", ".png", ".jpg",
+        ".tiff", ".webp",
+    ];
     ENDINGS.join(", ")
 }

@@ -13,6 +13,7 @@ mod models;
 mod read;
 mod reload;
 mod runs;
+mod scans;
 mod tune;
 mod usage;
 
@@ -22,7 +23,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{model, pdfium};
+use crate::support::{model, ocr, pdfium};
 
 /// Retrieval only: needs no model.
 const LEXICAL: &str = r#"Pipeline(
@@ -82,7 +83,7 @@ fn turnflow(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow"));
     command.args(arguments).current_dir(directory).stdin(Stdio::null());
     command.env_remove("TURNFLOW_LOG").env_remove("ORT_DYLIB_PATH").env_remove("RUST_BACKTRACE");
-    command.envs(pdfium());
+    command.envs(pdfium()).envs(ocr());
     command
 }
 

@@ -66,7 +66,7 @@ async fn files_are_put_as_they_are() {
     for (id, mime, status, told) in [
         ("a.exe", None, 400, "no reader"),
         ("a", Some("application/octet-stream"), 400, "no reader"),
-        ("a", Some("image/png"), 415, "application/pdf"),
+        ("a", Some("image/gif"), 415, "application/pdf"),
         ("a.jsonl", Some("application/jsonl"), 415, "application/pdf"),
         ("a.pdf", Some("application/pdf"), 422, "broken PDF"),
         ("../a", Some("text/html"), 404, ""),

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, pdfium};
+use crate::support::{PATIENCE, ocr, pdfium};
 
 /// A pipeline whose documents are put over HTTP.
 const PIPELINE: &str = r#"Pipeline(
@@ -79,6 +79,7 @@ impl Server {
         command
             .args(arguments)
             .envs(pdfium())
+            .envs(ocr())
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(Stdio::piped());

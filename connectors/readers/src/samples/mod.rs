@@ -1,6 +1,10 @@
 //! Small files for tests.
 
+mod scans;
+
 use std::io::Write as _;
+
+pub use self::scans::{Scan, encoded, png_of, tiff_of};
 
 /// A PDF with one page that contains this text.
 pub fn pdf(text: &str) -> Vec<u8> {
