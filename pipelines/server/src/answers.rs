@@ -25,12 +25,13 @@ use turnflow_engine::connector::{AnswerLog, AnswersOf, LoggedAnswer};
 use turnflow_engine::record::{AnswerRecord, Status};
 use utoipa::IntoParams;
 
-use crate::app::{App, Served, now};
+use crate::app::{App, now};
 use crate::auth::Principal;
 use crate::body::Params;
 use crate::callers::Callers;
 use crate::error::ApiError;
 use crate::limits;
+use crate::served::Served;
 use crate::sse;
 use crate::turns::without_principal;
 

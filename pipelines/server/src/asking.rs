@@ -13,13 +13,14 @@ use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Finish;
 use turnflow_engine::record::{AnswerRecord, Status, Value};
 
-use crate::app::{App, Served};
+use crate::app::App;
 use crate::citations::Sources;
 use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::links::Links;
 use crate::numbered::Numbered;
 use crate::outline::Outline;
+use crate::served::Served;
 use crate::task::TaskRun;
 
 /// A request waits this long for the first epoch: a small corpus is there at once.

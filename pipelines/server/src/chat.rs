@@ -15,7 +15,7 @@ use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Finish;
 use utoipa::ToSchema;
 
-use crate::app::{App, Served, now, unique};
+use crate::app::{App, now, unique};
 use crate::asking::{Asking, Finished, Piece, Writer};
 use crate::auth::Principal;
 use crate::body::Content;
@@ -26,6 +26,7 @@ use crate::error::ApiError;
 use crate::format::Format;
 use crate::limits::Deadline;
 use crate::links::Links;
+use crate::served::Served;
 use crate::sse;
 use crate::task::TaskRun;
 use crate::usage::{Counter, Spent, Usage};

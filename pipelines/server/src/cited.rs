@@ -13,11 +13,12 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::document::Chunk;
 
-use crate::app::{App, Served};
+use crate::app::App;
 use crate::body::{InPath, Params};
 use crate::error::ApiError;
 use crate::links::groups;
 use crate::page::POLICY;
+use crate::served::Served;
 
 /// Most passages on a page, and most bytes of their texts.
 const PASSAGES: usize = 200;

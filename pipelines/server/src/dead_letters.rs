@@ -16,12 +16,13 @@ use turnflow_engine::dead_letter::{DeadLetter, DeadLetters, NamedLetter};
 use turnflow_engine::record::{Speaker, TurnRecord};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::{App, Served};
+use crate::app::App;
 use crate::auth::Principal;
 use crate::body::{InPath, Params};
 use crate::config::DocumentRights;
 use crate::error::ApiError;
 use crate::openapi::List;
+use crate::served::Served;
 
 /// Most letters of a list, and letters of one without `limit`.
 const MOST: usize = 1000;

@@ -19,12 +19,13 @@ use utoipa::IntoParams;
 
 use self::change::change;
 use self::file::file;
-use crate::app::{App, Served};
+use crate::app::App;
 use crate::auth::Principal;
 use crate::body::{Content, InPath, Params};
 use crate::config::DocumentRights;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::served::Served;
 
 /// Maximum bytes of texts in a list of several corpora.
 const LIST_BYTES: usize = 8 << 20;

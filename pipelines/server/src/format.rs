@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use turnflow_engine::ask::AskRequest;
 
-use crate::app::Served;
 use crate::error::ApiError;
+use crate::served::Served;
 
 /// The form of an answer: a schema, as `response_format` of a chat completion.
 #[derive(Clone, Debug, PartialEq)]

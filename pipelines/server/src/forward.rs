@@ -25,13 +25,14 @@ use tokio::sync::OnceCell;
 pub use self::answering::Answerer;
 pub(crate) use self::answering::Answering;
 use self::wire::Part;
-use crate::app::{App, Served, forwarding};
+use crate::app::{App, forwarding};
 use crate::body::whole;
 use crate::callers::Callers;
 use crate::config::ServeConfig;
 use crate::connections::Client;
 use crate::error::ApiError;
 use crate::limits::{Deadline, Place};
+use crate::served::Served;
 use crate::server::{ServeError, Server, is_exposed};
 
 /// Asks process 0: the items of the stream are the parts of its answer, in order. An error is the last item. Dropping

@@ -10,7 +10,8 @@
 //! its client reads.
 //!
 //! - **Connections.** `src/server.rs` listens and keeps the connections; `io.rs` closes those whose client does not
-//!   read. `app.rs` defines the state that requests share, and all routes.
+//!   read. `app.rs` defines the state that requests share, and all routes; `served.rs` is a
+//!   pipeline of it.
 //! - **Requests.** A request passes through `metrics.rs` (counts, logs, catches panics) and `limits.rs` (authenticates
 //!   with `auth.rs` and `jwt.rs`, which tell `callers.rs` who the callers are now, then waits for a place among the
 //!   running requests) to its route. It keeps its place, and what its bytes take of the caller's share, until its
@@ -88,6 +89,7 @@ mod reports;
 mod responses;
 mod resume;
 mod search;
+mod served;
 mod server;
 mod shares;
 mod sign_in;
@@ -98,7 +100,6 @@ mod telemetry;
 mod turns;
 mod usage;
 
-pub use self::app::Served;
 pub use self::auth::{TokenError, VARIABLE};
 pub use self::callers::Callers;
 pub use self::config::{
@@ -110,6 +111,7 @@ pub use self::links::LinkKey;
 pub use self::observed::Observed;
 pub use self::outline::Outline;
 pub use self::pipelines::{LastReload, describe};
+pub use self::served::Served;
 pub use self::server::{DEFAULT_ADDRESS, ServeError, Server, serve};
 pub use self::stored::ResponseStore;
 pub use self::telemetry::{Telemetry, TelemetryError, Watcher};

@@ -13,9 +13,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value as Json, json};
 use turnflow_engine::principal::{Present, Principals};
 
-use crate::app::{App, Served, now};
+use crate::app::{App, now};
 use crate::auth::Principal;
 use crate::config::ServeConfig;
+use crate::served::Served;
 
 /// The characters to encode in a query.
 pub(crate) const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

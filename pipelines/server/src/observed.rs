@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{App, Served, observing};
+use crate::app::{App, observing};
 use crate::auth::Tokens;
 use crate::config::ServeConfig;
+use crate::served::Served;
 use crate::server::{ServeError, Server, is_exposed, serve};
 
 /// A server that runs on its own thread until it is dropped.

@@ -9,13 +9,14 @@ use regex::Regex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::{App, Served, now};
+use crate::app::{App, now};
 use crate::auth::Principal;
 use crate::body::InPath;
 use crate::config::DocumentRights;
 use crate::error::ApiError;
 use crate::openapi::List;
 use crate::outline::{Graph, Outline};
+use crate::served::Served;
 
 /// A pipeline that the caller may use.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

@@ -18,13 +18,14 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{App, Served, router};
+use crate::app::{App, router};
 use crate::auth::{TokenError, Tokens, VARIABLE};
 use crate::callers::Callers;
 use crate::config::{ServeConfig, TlsConfig};
 use crate::connections::{Client, Connections};
 use crate::forward::Answering;
 use crate::io::BoundedWrites;
+use crate::served::Served;
 
 /// The default address.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8100);

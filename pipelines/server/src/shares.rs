@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use turnflow_engine::record::AnswerRecord;
 use utoipa::ToSchema;
 
-use crate::app::{App, Served, now, unique};
+use crate::app::{App, now, unique};
 use crate::auth::Principal;
 use crate::body::{Content, InPath, Params};
 use crate::citations::Sources;
@@ -27,6 +27,7 @@ use crate::cited::{MAKING, document_of};
 use crate::error::ApiError;
 use crate::links::{LinkKey, Links, opened};
 use crate::page;
+use crate::served::Served;
 use crate::stored::{ResponseStore, StoredResponse, call};
 
 /// The key of links to shared turns, and of proofs, so that neither passes for a link to a document.

@@ -13,13 +13,13 @@ use turnflow_engine::language::{Finish, Generation, TextStream};
 use turnflow_engine::record::Speaker;
 use turnflow_engine::run::Engine;
 
-use crate::app::Served;
 use crate::asking::{Finished, Piece, rest_of};
 use crate::citations::Sources;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::format::Format;
 use crate::limits::Deadline;
+use crate::served::Served;
 use crate::usage::generator;
 
 /// Number of words of a title.

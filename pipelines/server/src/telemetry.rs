@@ -24,8 +24,8 @@ use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::record::{AnswerRecord, Status, Turn, Value};
 
 use self::tokens::TokenUsage;
-use crate::app::Served;
 use crate::outline::{Graph, GraphNode};
+use crate::served::Served;
 
 /// The names of attributes and metrics.
 mod name {

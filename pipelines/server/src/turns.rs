@@ -23,7 +23,7 @@ use turnflow_engine::adjust::Adjustments;
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance, Value};
 
-use crate::app::{App, Served};
+use crate::app::App;
 use crate::asking::{begun, check_collection, hidden};
 use crate::auth::Principal;
 use crate::body::{Content, Many, Params};
@@ -34,6 +34,7 @@ use crate::error::ApiError;
 use crate::limits::{Deadline, HeldPlace};
 use crate::links::Links;
 use crate::live::{Live, Next};
+use crate::served::Served;
 use crate::{resume, shares, sse};
 
 /// The parameters of the URL.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Generator;
 
-use crate::app::Served;
+use crate::served::Served;
 
 /// Texts longer than this are counted in words: a tokenizer would take too long.
 const LONG: usize = 64 * 1024;

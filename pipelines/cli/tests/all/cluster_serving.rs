@@ -210,7 +210,8 @@ async fn every_process_gives_the_same_answers() {
         let mut hits = hits.json::<Value>().await.unwrap()["hits"].clone();
         for hit in hits.as_array_mut().unwrap() {
             // Each process links to itself, and opens the document, whichever process has it, without a token.
-            let (url, text) = (hit["url"].take(), hit["text"].as_str().unwrap());
+            let (url, own, text) = (hit["url"].take(), hit["page"].take(), hit["text"].as_str().unwrap());
+            assert_eq!(own, url, "the document has no page of its own");
             let page = cluster.client.get(url.as_str().unwrap()).send().await.unwrap();
             assert_eq!(page.status().as_u16(), 200, "{url}");
             assert!(page.text().await.unwrap().contains(text), "{url}");

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use turnflow_engine::run::EngineStatus;
 
-use crate::app::Served;
+use crate::served::Served;
 
 /// A part of a pipeline: a corpus, a source or a sink.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
