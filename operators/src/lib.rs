@@ -98,7 +98,7 @@
 //!   for another chunker; it is outside because it shares `cleaning.rs` with `clean.rs`, and `chunk/` depends on no
 //!   operator.
 //! - `models/` contains the kinds of models: `onnx.rs` (encoders), `onnx_sparse.rs`, `cross_encoder.rs`,
-//!   `onnx_trees.rs` (boosted trees), `word_vectors.rs`, `onnx_decoder/` and `onnx_seq2_seq/` (language models in the
+//!   `onnx_trees.rs` (boosted trees), `ocr/` (text in pictures), `word_vectors.rs`, `onnx_decoder/` and `onnx_seq2_seq/` (language models in the
 //!   process), `open_ai/` (a language model on a server) and `open_ai_embedder.rs`.
 //! - The two kinds on servers share `open_ai/client.rs` and `open_ai/server.rs`. `open_ai/bounded.rs` decides by the
 //!   bytes whether a response is a stream, `stream.rs` parses it whatever the types are, and `refused.rs` changes
