@@ -36,7 +36,7 @@ python="$tools/python/bin/python"
 say "Building turnflow ($profile profile)"
 cargo build --locked --profile "$profile" --package turnflow --bin turnflow
 turnflow="$target/$directory/turnflow"
-"$turnflow" models fetch onnxruntime pdfium minilm-int8
+"$turnflow" models fetch onnxruntime pdfium ocr minilm-int8
 for shell in bash zsh fish; do
     "$turnflow" completions "$shell" >"$out/turnflow.$shell"
 done

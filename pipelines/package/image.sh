@@ -8,10 +8,11 @@ set -eu
 cd "$(dirname "$0")/../.."
 program="${1:-${CARGO_TARGET_DIR:-target}/release/turnflow}"
 image="target/package/image"
-"$program" models fetch onnxruntime pdfium minilm-int8
+"$program" models fetch onnxruntime pdfium ocr minilm-int8
 rm -rf "$image"
 mkdir -p "$image/minilm-int8"
 cp "$program" "$image/turnflow"
 strip "$image/turnflow"
 cp models/onnxruntime/libonnxruntime.so models/pdfium/libpdfium.so "$image/"
+cp -R models/ocr "$image/"
 cp models/minilm-int8/model.onnx models/minilm-int8/tokenizer.json "$image/minilm-int8/"

@@ -58,7 +58,7 @@ elsewhere eval "$shared/pipelines/quickstart.ron" --hits fused --only-hits --tas
 # The pipeline in the manifest for Kubernetes.
 sed -n '/^  pipeline.ron: |$/,/^---$/{s/^    //p}' pipelines/package/kubernetes.yaml >"$work/kubernetes.ron"
 "$root/usr/bin/turnflow" check "$work/kubernetes.ron"
-for file in usr/lib/turnflow/libonnxruntime.so usr/lib/turnflow/libpdfium.so usr/lib/systemd/system/turnflow@.service \
+for file in usr/lib/turnflow/libonnxruntime.so usr/lib/turnflow/libpdfium.so usr/lib/turnflow/ocr/read.onnx usr/lib/systemd/system/turnflow@.service \
     usr/lib/systemd/system/turnflow-cluster@.service usr/share/doc/turnflow/kubernetes.yaml \
     usr/share/doc/turnflow/kubernetes-single.yaml \
     usr/share/bash-completion/completions/turnflow; do

@@ -28,6 +28,14 @@ function store(token, keeps) {
   } catch { /* It lasts until the page is left. */ }
 }
 
+// Somebody has signed in with another token in another tab, and this one has none of its own.
+addEventListener('storage', event => {
+  if (event.key !== KEY || event.oldValue === null || event.newValue === null || event.oldValue === event.newValue) return;
+  try {
+    if (sessionStorage.getItem(KEY) === null) location.reload();
+  } catch { /* Nothing is stored. */ }
+});
+
 /** What went wrong when somebody came back from the identity provider. */
 let refusal = '';
 /** Done when it is known whether somebody comes back from there. */
@@ -64,8 +72,11 @@ function ask(problem) {
       dialog.close();
       asking = null;
       declined = !given;
+      const before = stored();
       if (given) store(given, keeps.checked);
-      resolve(Boolean(given));
+      // Another token may be another person's: what the page shows is of the one before.
+      if (given && before !== null && before !== given && stored() === given) location.reload();
+      else resolve(Boolean(given));
     };
     form.onsubmit = event => { event.preventDefault(); if (input.value.trim()) done(input.value.trim()); };
     cancel.onclick = () => done(null);

@@ -24,6 +24,9 @@ use crate::error::ApiError;
 use crate::openapi::List;
 use crate::served::Served;
 
+/// Letters are retried one after another.
+static RETRYING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Most letters of a list, and letters of one without `limit`.
 const MOST: usize = 1000;
 const LISTED: usize = 100;
@@ -204,6 +207,8 @@ pub async fn retry(
 ) -> Result<Response, ApiError> {
     may_manage(&principal)?;
     let served = app.pipeline(params.pipeline.as_deref(), &principal)?;
+    // Who asks a second time finds the letter gone.
+    let _one = RETRYING.lock().await;
     let letter = found(&served, &id).await?;
     let conflict = |reason: String| ApiError::conflict(format!("this letter cannot be retried: {reason}"));
     let turn = turn_of(&served, &letter).map_err(conflict)?;

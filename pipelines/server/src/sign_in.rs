@@ -229,11 +229,12 @@ pub async fn exchange(State(app): State<App>, request: Request) -> Result<Json<V
         .tokens()
         .sign_in()
         .ok_or_else(|| ApiError::not_found("nobody signs in at this server: it has no `jwt.sign_in`"))?;
-    let _one = EXCHANGING.try_acquire().map_err(|_| ApiError::overload("too many people sign in at this moment", 1))?;
     let body = tokio::time::timeout(FETCH, axum::body::to_bytes(request.into_body(), REQUEST)).await;
     let body = body.map_err(|_| ApiError::slow_body())?.map_err(|_| ApiError::too_large(REQUEST))?;
     let request: CodeRequest =
         serde_json::from_slice(&body).map_err(|error| ApiError::bad(format!("the body: {error}")))?;
+    // A body that comes slowly keeps nobody from signing in.
+    let _one = EXCHANGING.try_acquire().map_err(|_| ApiError::overload("too many people sign in at this moment", 1))?;
     let (token, id_token) = sign_in.exchange(&request).await?;
     // An ID token that was asked for by somebody else has another nonce.
     let claims = id_token.as_deref().map(unverified).unwrap_or_default();

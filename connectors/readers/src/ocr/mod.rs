@@ -101,7 +101,9 @@ impl<'a> Eyes<'a> {
     /// The lines of a picture, or why there are none: the model is not there, or fails, or there were too many pictures.
     pub fn see(&mut self, picture: Picture) -> Result<Vec<PictureLine>, String> {
         if self.seen >= MOST_PICTURES {
-            return Err(format!("of a file, {MOST_PICTURES} pages are read by OCR at most"));
+            // The pages that follow are not looked at, and are told as those that are not read.
+            let reason = format!("of a file, {MOST_PICTURES} pages are read by OCR at most");
+            return Err(self.blind.get_or_insert(reason).clone());
         }
         if let Some(reason) = &self.blind {
             return Err(reason.clone());

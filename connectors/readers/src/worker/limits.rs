@@ -8,6 +8,8 @@ pub(super) const MEMORY: u64 = 1 << 30;
 pub(super) const ANSWER: u64 = 512 << 20;
 /// Maximum number of pixels of a picture that a child asks about.
 pub(super) const PIXELS: u64 = 2 * crate::ocr::MOST_PIXELS as u64;
+/// The longest side of a picture that a child may send: what reads lines makes a strip wider.
+pub(super) const SIDE: u64 = 200_000;
 /// Time that a child may take from one picture to the next, beyond that of the file.
 pub(super) const PICTURE: Duration = Duration::from_secs(60);
 /// A child ends when it has had nothing to do for so long.

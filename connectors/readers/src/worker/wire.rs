@@ -111,7 +111,8 @@ pub(super) fn said(stream: &mut impl Read) -> io::Result<Said> {
         PICTURE => {
             let (width, height) = (length(stream)?, length(stream)?);
             // A child makes larger pictures smaller.
-            let pixels = width.checked_mul(height).filter(|pixels| *pixels <= limits::PIXELS);
+            let is_strip = width.max(height) > limits::SIDE;
+            let pixels = width.checked_mul(height).filter(|pixels| *pixels <= limits::PIXELS && !is_strip);
             let pixels = pixels.ok_or_else(|| wrong(format!("a picture of {width} × {height} pixels")))?;
             let picture = Picture::of(width as usize, height as usize, exactly(stream, 3 * pixels)?);
             Ok(Said::Picture(picture.ok_or_else(|| wrong("a picture without pixels".to_owned()))?))

@@ -133,10 +133,19 @@ impl Conversation {
         self.former.extract_if(.., |former| is_taken(former)).collect()
     }
 
-    /// The keys of turns of this number, in the history or not.
-    pub fn keys(&self, speaker: Speaker, turn: u32) -> impl Iterator<Item = &Arc<str>> {
-        let said = self.history.iter().filter(move |said| said.speaker == speaker && said.turn == turn);
-        let former = self.former.iter().filter(move |former| former.speaker == speaker && former.turn == turn);
+    /// The keys of turns of this number, in the history or not. `is_wanted` gets the hashes of their texts.
+    pub fn keys(
+        &self,
+        speaker: Speaker,
+        turn: u32,
+        is_wanted: impl Fn(u64) -> bool + Copy,
+    ) -> impl Iterator<Item = &Arc<str>> {
+        let of_turn = move |said: &&Said| said.speaker == speaker && said.turn == turn;
+        let said = self.history.iter().filter(of_turn).filter(move |said| is_wanted(text_hash(&said.text)));
+        let former = self
+            .former
+            .iter()
+            .filter(move |former| former.speaker == speaker && former.turn == turn && is_wanted(former.hash));
         said.filter_map(|said| said.key.as_ref()).chain(former.map(|former| &former.key))
     }
 

@@ -144,9 +144,12 @@ impl Conversations {
     /// first, and that is retracted.
     pub(super) fn is_to_wait(&mut self, id: &Arc<str>, read: &Read) -> bool {
         let local = self.local.clone();
-        let Some(conversation) = self.held.get(id) else { return false };
-        let takes_back = Removal::of(read).is_some();
-        conversation.keys(read.record.speaker, read.record.turn).any(|key| local.standing.is_leaving(key, takes_back))
+        let is_queued = self.source.is_queue || read.place.is_none() || read.history.is_some();
+        let Some(conversation) = self.held.get(id).filter(|_| !is_queued) else { return false };
+        let (speaker, turn, removal) = (read.record.speaker, read.record.turn, Removal::of(read));
+        // Only what is taken back is not answered again any more.
+        let is_named = |hash: u64| removal.as_ref().is_none_or(|removal| removal.names(hash));
+        conversation.keys(speaker, turn, is_named).any(|key| local.standing.is_leaving(key, removal.is_some()))
     }
 
     /// Retracts answers for good: the sinks get the retraction of what they have, and the turns stand no more.
