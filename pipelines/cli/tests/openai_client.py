@@ -43,7 +43,11 @@ for annotation in answer.annotations:
     # The link works in a browser that has no token.
     page = urllib.request.urlopen(annotation.url_citation.url).read().decode()
     assert 'id="passage"' in page and "ferry" in page, page
-for refused in ({"tools": [{"type": "function", "function": {"name": "f"}}]}, {"response_format": {"type": "json_object"}}):
+tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+# Tools that are only offered are not called.
+offered = client.chat.completions.create(model="demo", messages=messages, tools=tools, tool_choice="auto")
+assert offered.choices[0].message.tool_calls is None and "nine" in offered.choices[0].message.content, offered
+for refused in ({"tool_choice": "required", "tools": tools}, {"response_format": {"type": "json_object"}}):
     try:
         client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "When?"}], **refused)
         raise AssertionError(refused)

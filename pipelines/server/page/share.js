@@ -23,7 +23,7 @@ function row(turn, place, problem = '') {
   const until = shared.until ? ` It works until ${new Date(shared.until * 1000).toLocaleDateString('en-GB', { dateStyle: 'medium' })}.` : '';
   place.replaceChildren(
     h('div', { class: 'link' }, field, copy, button('Withdraw', () => withdraw(turn, place), { class: 'quiet', 'aria-label': `Withdraw the link to turn ${turn.number}` })),
-    h('p', { class: 'hint' }, `Whoever has this link sees this question, its answer and its passages.${until}`),
+    h('p', { class: 'hint' }, `Whoever has this link sees this question, its answer and its passages, and can open the documents that the answer cites.${until}`),
     problem && h('p', { class: 'problem' }, clean(problem)));
   return undefined;
 }

@@ -39,9 +39,11 @@ pub(crate) fn share_key(served: &Served) -> LinkKey {
     key(served, "shared turns")
 }
 
-/// Signs what a caller was answered.
+/// Signs what a caller was answered, in these groups: who has lost one since shares nothing of it.
 pub(crate) fn proof(served: &Served, principal: &Principal, question: &str, record: &Value) -> String {
-    let said = [json!(*principal.name), json!(**served.name()), json!(question), core(record)];
+    let mut groups = principal.groups();
+    groups.sort_unstable();
+    let said = [json!(*principal.name), json!(groups), json!(**served.name()), json!(question), core(record)];
     let mut text = String::new();
     said.iter().for_each(|value| canonical(value, &mut text));
     let hash = blake3::keyed_hash(&key(served, "proofs of answers"), text.as_bytes());

@@ -15,7 +15,9 @@ fn model(text: &'static str, finish: &'static str) -> (String, Arc<Mutex<Vec<Val
     let into = got.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let _ = answer(stream, text, finish, &into);
+            let into = into.clone();
+            // A connection that brings nothing holds up no other.
+            std::thread::spawn(move || answer(stream, text, finish, &into));
         }
     });
     (url, got)
