@@ -8,7 +8,6 @@ mod faults;
 mod files;
 mod filter;
 mod first;
-mod format;
 mod gaps;
 mod groups;
 mod live;
