@@ -286,7 +286,8 @@ pub fn request_body(stream: &TcpStream) -> Option<Vec<u8>> {
     let (mut line, mut length) = (String::new(), 0);
     while line != "\r\n" {
         line.clear();
-        reader.read_line(&mut line).ok()?;
+        // A client may open a connection and close it again.
+        reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
         if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().ok()?;
         }

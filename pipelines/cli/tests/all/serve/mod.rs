@@ -8,6 +8,7 @@ mod faults;
 mod files;
 mod filter;
 mod first;
+mod format;
 mod gaps;
 mod groups;
 mod live;
