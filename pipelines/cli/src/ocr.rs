@@ -11,8 +11,8 @@ const VARIABLE: &str = "OCR_PATH";
 /// Where the model is, below a directory, and where it is installed with the program.
 const PLACES: (&str, &str) = ("models/ocr", "lib/turnflow/ocr");
 
-/// Opens the model in `$OCR_PATH`, or else in `models/ocr/` of the working directory, of a directory above it, or of one above the program, or the
-/// one that is installed with the program, in `../lib/turnflow/ocr`.
+/// Opens the model in `$OCR_PATH`, or else in `models/ocr/` of the working directory, of a directory above it, or of one above
+/// the program, or else the one that is installed with the program, in `../lib/turnflow/ocr`.
 pub(crate) fn open() -> Result<Arc<dyn PictureReader>, String> {
     let directory = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) {
         Some(given) if ocr::is_there(&given) => given,
