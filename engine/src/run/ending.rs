@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Stops the sources. Running turns are answered first, and so are waiting turns, unless a restart
-    /// reads them again. A reload in progress is aborted. In a cluster, all processes stop; call
+    /// reads them again; callers who wait, and those who come later, are told that the run has ended. A reload in progress is aborted. In a cluster, all processes stop; call
     /// [`Engine::drain_others`] before, so that the callers of the others get their answers.
     pub fn stop(&self) {
         // The first process ends the cluster.
@@ -105,6 +105,7 @@ impl Engine {
         self.inner.stopping.store(true, Ordering::Release);
         self.inner.context.shared.stopping.store(true, Ordering::Release);
         self.end_turns();
+        self.inner.context.shared.close_asks();
         self.inner.context.pool.stop();
         self.inner.context.shared.wake_conversations();
         let _reload = self.inner.reloading.lock();

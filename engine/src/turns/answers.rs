@@ -65,6 +65,8 @@ pub struct CachedAnswers {
     pub hits: u64,
     /// Turns whose answers were not.
     pub misses: u64,
+    /// The epoch up to which every worker has looked at the changes. Answers of a worker that is behind are misses.
+    pub looked_at: u64,
 }
 
 /// The answers of all workers.
@@ -182,8 +184,13 @@ impl AnswerCache {
 
     /// What it has, and how it was used.
     pub fn counts(&self) -> CachedAnswers {
+        let (answers, looked_at) = {
+            let state = self.state.lock();
+            (state.answers.len(), state.seen.values().min().copied().unwrap_or_default())
+        };
         CachedAnswers {
-            answers: self.state.lock().answers.len(),
+            answers,
+            looked_at,
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
         }

@@ -46,6 +46,7 @@ pub(super) fn edit(dir: &Path, engine: &Engine, rows: &BTreeMap<usize, String>) 
         return;
     }
     until("the next epoch", || engine.epochs().current().epoch > epoch);
+    until("all workers to look at it", || engine.cached_answers().looked_at == engine.epochs().current().epoch);
 }
 
 fn ask(engine: &Engine, request: AskRequest) -> AnswerRecord {
