@@ -35,9 +35,15 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Our own filters.
 pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 12] = [
+    let all: [Own; 15] = [
         ("role", v(0), |cv| bome(Ok(role(cv.1)))),
         ("parts_text", v(0), |cv| bome(Ok(Value::from(values::parts_text(&cv.1.val))))),
+        ("meant", v(0), |cv| bome(Ok(Value::new(values::meant(&cv.1.val))))),
+        ("content_text", v(0), |cv| bome(Ok(Value::from(values::content_text(&cv.1.val))))),
+        ("messages_of", v(1), |mut cv| {
+            let speaker = cv.0.pop_var();
+            bome(Ok(Value::of(values::messages_of(&cv.1.val, &speaker.val), 2)))
+        }),
         ("otlp_value", v(0), |cv| bome(Ok(Value::of(values::otlp_value(&cv.1.val), cv.1.depth)))),
         ("attributes", v(0), |cv| {
             let found = values::attributes(&cv.1.val);
@@ -127,15 +133,19 @@ const AGENTS: &[&str] = &[
 /// `user` or `agent`, from what logs call them; any other text stays as it is, and anything else is null.
 fn role(value: Value) -> Value {
     let Some(name) = text_of(&value.val) else { return Value::of(Val::Null, 0) };
+    Value::from(role_of(&name))
+}
+
+fn role_of(name: &str) -> String {
     let name = name.trim().to_lowercase();
     let words: String = name.chars().filter(|letter| letter.is_alphanumeric()).collect();
     let is_one = |of: &[&str]| of.contains(&&*words);
     if is_one(USERS) {
-        Value::from("user".to_owned())
+        "user".to_owned()
     } else if is_one(AGENTS) {
-        Value::from("agent".to_owned())
+        "agent".to_owned()
     } else {
-        Value::from(name)
+        name
     }
 }
 

@@ -480,3 +480,38 @@ fn contents_of_all_models_are_texts() {
         assert_eq!(message.text.as_deref().unwrap(), format!("x{}", expected.replace("\\n", "\n")), "{content}");
     }
 }
+
+#[test]
+fn messages_are_found_in_lists_objects_and_texts() {
+    for (given, expected) in [
+        ("null", "[]"),
+        ("7", "[]"),
+        (r#""Is it open?""#, r#"[{"speaker":"user","text":"Is it open?"}]"#),
+        (r#"" [not JSON""#, r#"[{"speaker":"user","text":" [not JSON"}]"#),
+        (r#"{"role": "human", "content": "a"}"#, r#"[{"speaker":"user","text":"a"}]"#),
+        (
+            r#"{"messages": [{"type": "ai", "content": [{"type": "text", "text": "b"}]}]}"#,
+            r#"[{"speaker":"agent","text":"b"}]"#,
+        ),
+        (
+            r#"{"messages": null, "output": [{"message": {"role": "assistant", "content": "c"}}]}"#,
+            r#"[{"speaker":"agent","text":"c"}]"#,
+        ),
+        (r#"{"output": "d"}"#, r#"[{"speaker":"user","text":""}]"#),
+        (
+            r#""[{\"role\": \"assistant\", \"parts\": [{\"type\": \"text\", \"content\": \"e\"}]}]""#,
+            r#"[{"speaker":"agent","text":"e"}]"#,
+        ),
+        (
+            r#"[[{"content": "f"}], "g", 1, {"role": 2, "text": "[{\"text\": \"h\"}]"}]"#,
+            r#"[{"speaker":"user","text":"f"},{"speaker":"user","text":"g"},{"speaker":"user","text":"1"},{"speaker":"user","text":"h"}]"#,
+        ),
+    ] {
+        let mapping =
+            Mapping::of("{conversation: 1, speaker: \"user\", text: (.c | messages_of(\"user\") | tojson)}").unwrap();
+        let value = decode::value(format!("{{\"c\": {given}}}").as_bytes(), &mut Odd::default()).unwrap();
+        let items = mapping.run(&Record { value, source: Source::default() }).unwrap();
+        let Item::Message(message) = &items[0] else { panic!("{items:?}") };
+        assert_eq!(message.text.as_deref().unwrap(), expected, "{given}");
+    }
+}

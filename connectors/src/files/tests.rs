@@ -269,12 +269,11 @@ fn a_text_is_read_by_what_begins_its_messages() {
 fn many_files_in_many_folders_are_read_with_few_open() {
     let mut logs = Logs::new("glob: \"*/*.jsonl\"");
     let mut expected = BTreeSet::new();
-    for day in 0..40 {
-        for chat in 0..50 {
-            let text = format!("{day}-{chat}");
-            logs.append(&format!("2026-{:02}-{:02}/{chat}.jsonl", day / 28 + 1, day % 28 + 1), &[&text]);
-            expected.insert(text);
-        }
+    for n in 0..10_000 {
+        let (day, chat) = (n % 365, n / 365);
+        let text = format!("{day}-{chat}");
+        logs.append(&format!("2026-{:02}-{:02}/{chat}.jsonl", day / 31 + 1, day % 31 + 1), &[&text]);
+        expected.insert(text);
     }
     let done = &std::sync::atomic::AtomicBool::new(false);
     let (read, open) = std::thread::scope(|scope| {

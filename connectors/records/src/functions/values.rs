@@ -9,10 +9,22 @@ use crate::message::text_of;
 /// The types of parts that are texts.
 const TEXTS: &[&str] = &["text", "input_text", "output_text", "summary_text", "input_audio", "output_audio", "audio"];
 
+/// So many fields are compared with a name sooner than the name is made a key.
+const FEW: usize = 12;
+
 /// The field of an object, unless it is null or false.
 fn field<'a>(value: &'a Val, name: &str) -> Option<&'a Val> {
+    named(value, name).filter(|found| !matches!(found, Val::Null | Val::Bool(false)))
+}
+
+/// The field of an object.
+fn named<'a>(value: &'a Val, name: &str) -> Option<&'a Val> {
     let Val::Obj(fields) = value else { return None };
-    fields.get(&Val::from(name.to_owned())).filter(|found| !matches!(found, Val::Null | Val::Bool(false)))
+    if fields.len() > FEW {
+        return fields.get(&Val::from(name.to_owned()));
+    }
+    let is_it = |(key, _): &(&Val, &Val)| matches!(key, Val::TStr(key) if ***key == *name.as_bytes());
+    fields.iter().find(is_it).map(|(_, found)| found)
 }
 
 /// Whether a text begins with one of these.
@@ -59,8 +71,7 @@ fn by_name(list: &[Val]) -> Val {
 }
 
 fn field_or_null(value: &Val, name: &str) -> Val {
-    let Val::Obj(fields) = value else { return Val::Null };
-    fields.get(&Val::from(name.to_owned())).map_or(Val::Null, otlp_value)
+    named(value, name).map_or(Val::Null, otlp_value)
 }
 
 /// The attributes of a span, a resource or a log record in OTLP/JSON, by name.
@@ -106,4 +117,66 @@ fn part_text(part: &Val) -> String {
     };
     let inner = ["text", "content", "transcript"].iter().find_map(|name| field(part, name));
     inner.filter(|_| is_text && !is_thought).map(parts_text).unwrap_or_default()
+}
+
+/// A text that is JSON, as what it means; anything else as it is.
+pub(super) fn meant(value: &Val) -> Val {
+    let Val::TStr(text) = value else { return value.clone() };
+    let first = text.strip_prefix(b" ").unwrap_or(text).first();
+    if !matches!(first, Some(b'[' | b'{' | b'"')) {
+        return value.clone();
+    }
+    jq::parsed(text).unwrap_or_else(|_| value.clone())
+}
+
+/// The text of a content, which may be parts as JSON in a text.
+pub(super) fn content_text(content: &Val) -> String {
+    match content {
+        Val::TStr(text) if text.starts_with(b"[{") => {
+            let of_parts = parts_text(&meant(content));
+            if of_parts.is_empty() { text_of(content).unwrap_or_default() } else { of_parts }
+        }
+        content => parts_text(content),
+    }
+}
+
+/// The messages of a list, of an object that has one, or of a text that is one question; each may be JSON in a text.
+/// `speaker`: who says what names nobody.
+pub(super) fn messages_of(value: &Val, speaker: &Val) -> Val {
+    let mut value = meant(value);
+    if let Val::Obj(_) = value {
+        let inner = ["messages", "choices", "input"].iter().find_map(|name| field(&value, name));
+        let inner = inner.or_else(|| field(&value, "output").filter(|list| matches!(list, Val::Arr(_))));
+        value = match inner {
+            Some(inner) => inner.clone(),
+            None => [value].into_iter().collect(),
+        };
+    }
+    let said = |speaker: Val, text: String| {
+        jq::steps(8);
+        jq::bytes(3 * 112 + text.len() as u64);
+        object([("speaker", speaker), ("text", Val::from(text))])
+    };
+    let one = |message: &Val| match message {
+        Val::Obj(_) => {
+            let message = field(message, "message").filter(|inner| matches!(inner, Val::Obj(_))).unwrap_or(message);
+            let named = ["role", "type"].iter().find_map(|name| field(message, name)).and_then(text_of);
+            let content = ["content", "parts", "text"].iter().find_map(|name| field(message, name));
+            let speaker = named.map_or_else(|| speaker.clone(), |name| Val::from(super::role_of(&name)));
+            said(speaker, content.map(content_text).unwrap_or_default())
+        }
+        Val::TStr(_) => said(speaker.clone(), text_of(message).unwrap_or_default()),
+        other => said(speaker.clone(), jq::shown(other)),
+    };
+    match &value {
+        Val::TStr(_) => [one(&value)].into_iter().collect(),
+        Val::Arr(list) => {
+            let each = |element: &Val| match element {
+                Val::Arr(inner) => inner.iter().map(one).collect::<Vec<_>>(),
+                other => vec![one(other)],
+            };
+            list.iter().flat_map(each).collect()
+        }
+        _ => [].into_iter().collect::<Val>(),
+    }
 }

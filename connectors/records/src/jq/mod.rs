@@ -13,7 +13,7 @@ use jaq_json::Val;
 use crate::message::text_of;
 
 pub(crate) use self::limits::{bytes, steps};
-pub(crate) use self::natives::Own;
+pub(crate) use self::natives::{Own, parsed, shown};
 pub use self::program::ProgramError;
 pub(crate) use self::value::Value;
 

@@ -64,10 +64,21 @@ fn tick() -> Fun<JustLut<Value>> {
 
 fn from_json(value: &Value) -> ValR<Value> {
     let Some(text) = value.as_utf8_bytes() else { return Err(Error::typ(value.clone(), "string")) };
+    let found = parsed(text);
+    found.map(Value::new).map_err(|reason| told(&format_args!("cannot parse a text as JSON: {reason}")))
+}
+
+/// The value that a text is in JSON.
+pub(crate) fn parsed(text: &[u8]) -> Result<Val, String> {
     steps(text.len() as u64 / 64);
     bytes(40 * text.len() as u64);
-    let found = json(text, &mut Odd::default());
-    found.map(Value::new).map_err(|reason| told(&format_args!("cannot parse a text as JSON: {reason}")))
+    json(text, &mut Odd::default())
+}
+
+/// A value in JSON.
+pub(crate) fn shown(value: &Val) -> String {
+    walk(value);
+    value.to_string()
 }
 
 fn length(value: &Value) -> ValR<Value> {

@@ -17,6 +17,7 @@
 //! | `revision` | int64 | 0 for the first answer |
 //! | `key` | text | the key of the turn: the same each time it is answered |
 //! | `retracted` | boolean | whether the row takes the answer back |
+//! | `withdrawn` | boolean | whether no other answer follows, because the question was deleted or replaced |
 //! | `status` | text | `answered`, `idk` or `failed` |
 //! | `query`, `answer` | text | the query and the answer |
 //! | `error` | text | why the turn failed, or null |

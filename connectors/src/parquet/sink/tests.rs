@@ -74,7 +74,7 @@ fn every_field_is_read_back() {
     full.hits.push(full.hits[0].clone());
     full.hits[1].score = f32::MIN_POSITIVE;
     let none = AnswerRecord { hits: Vec::new(), status: Status::Idk, key: "other".into(), ..answer() };
-    let retracted = AnswerRecord { retracted: true, revision: 3, ..answer() };
+    let retracted = AnswerRecord { retracted: true, withdrawn: true, revision: 3, ..answer() };
     let answers = [full, none, retracted];
     let mut sink = sink(directory.path(), "");
     deliver(&mut sink, &answers).unwrap();
