@@ -9,7 +9,7 @@ const place = byId('main');
 
 function show({ question, record, citations, shared, pipeline }) {
   const passages = record.hits.map(hit => ({ id: hit.passage, document: hit.document, title: hit.title, text: hit.text, metadata: hit.metadata }));
-  const urls = new Map(citations.map(citation => [citation.passage, citation.url]));
+  const urls = new Map(citations.filter(citation => citation.url).map(citation => [citation.passage, citation.url]));
   const titles = new Map(citations.map(citation => [citation.passage, citation.title]));
   for (const passage of passages) passage.title ||= titles.get(passage.id);
   const list = h('div', {}, cards(record.answer, passages, urls, [], '', 'h3'));

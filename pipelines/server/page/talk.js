@@ -46,8 +46,8 @@ export class Talk {
   async shelf(shelf) {
     const isOther = this.#shelf !== null;
     this.#shelf = shelf;
-    // Another caller does not see what was said before.
-    if (isOther) this.#enter(new Conversation());
+    // Another caller does not see what was said before, and what still comes of it is kept for nobody.
+    if (isOther) this.#leaveAll();
     if (!isOther && this.#conversation.root.children.length) {
       // Somebody was faster than the browser's database.
       shelf.open = this.#conversation.id;
@@ -69,6 +69,15 @@ export class Talk {
     if (found) this.#enter(found);
     else announce('This conversation cannot be read.');
     this.#question.focus();
+  }
+
+  #leaveAll() {
+    for (const one of [this.#conversation, ...this.#busyOnes.values()]) {
+      one.isGone = true;
+      one.running?.stop();
+    }
+    this.#enter(new Conversation());
+    this.#busyOnes.clear();
   }
 
   #removed(id) {

@@ -173,12 +173,6 @@ fn questions() -> Router<App> {
         .route("/v1/models/{*id}", get(models::one))
 }
 
-/// The turns that go on without their clients, in the process that answers them. A stream stays open, so it takes no
-/// request slot.
-fn resumed() -> Router<App> {
-    Router::new().route("/v1/turns/{id}", get(resume::read).delete(resume::stop))
-}
-
 /// All routes.
 pub fn router(app: App) -> Router {
     let documents = get(documents::read).put(documents::write).delete(documents::remove);
@@ -205,7 +199,7 @@ pub fn router(app: App) -> Router {
         // An answer stream stays open, so it takes no request slot.
         .route("/v1/answers", get(answers::list))
         .route("/openapi.json", get(openapi::document))
-        .merge(resumed())
+        .route("/v1/turns/{id}", get(resume::read).delete(resume::stop))
         .merge(states())
         .route_layer(middleware::from_fn_with_state(app.clone(), meter));
     let known = work.merge(metered).route_layer(middleware::from_fn_with_state(app.clone(), identify));
@@ -286,13 +280,13 @@ pub fn observing(app: App, is_local: bool) -> Router {
 
 /// The routes of a process of a cluster that is not the first. It answers questions itself. Metrics and health are its
 /// own, and so is what is below `/process`. Everything else is forwarded to process 0, which has the documents' stores,
-/// the durable turns, the sinks and the stored responses.
+/// the durable turns, those that go on without their clients, the sinks and the stored responses.
 pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
     let answered = questions()
         .route_layer(middleware::from_fn_with_state(app.clone(), admit))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .route_layer(middleware::from_fn_with_state(forwarder.clone(), forward::where_to));
-    let router = resumed()
+    let router = Router::new()
         .route("/metrics", get(metrics::text))
         .route_layer(middleware::from_fn_with_state(app.clone(), meter))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))

@@ -136,21 +136,24 @@ impl Forwarder {
     }
 }
 
-/// Middleware: forwards durable turns, whose source process 0 has, and what only process 0 can tell whether to answer.
+/// Middleware: forwards durable turns, whose source process 0 has, turns that go on without their client, which may read on
+/// through any process, and what only process 0 can tell whether to answer.
 pub(crate) async fn where_to(State(forwarder): State<Forwarder>, request: Request, next: Next) -> Response {
-    match is_durable(request.uri()) || forwarder.only_first_has_tokens().await {
+    match is_of_first(request.uri()) || forwarder.only_first_has_tokens().await {
         true => forwarder.forward(request).await.into_response(),
         false => next.run(request).await,
     }
 }
 
-fn is_durable(uri: &Uri) -> bool {
+fn is_of_first(uri: &Uri) -> bool {
     #[derive(Deserialize)]
     struct Turns {
         #[serde(default)]
         durable: bool,
+        resume: Option<String>,
     }
-    uri.path() == "/v1/turns" && Query::<Turns>::try_from_uri(uri).is_ok_and(|Query(turns)| turns.durable)
+    let turns = Query::<Turns>::try_from_uri(uri);
+    uri.path() == "/v1/turns" && turns.is_ok_and(|Query(turns)| turns.durable || turns.resume.is_some())
 }
 
 /// The next part of an answer, or why there is none.

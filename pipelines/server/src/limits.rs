@@ -71,9 +71,9 @@ pub struct Share {
     /// Its open streams of answers.
     pub streams: Arc<Semaphore>,
     /// The bytes of its requests and responses, in KiB.
-    bytes: Arc<Semaphore>,
+    pub bytes: Arc<Semaphore>,
     /// The same bound.
-    most_bytes: u32,
+    pub most_bytes: u32,
 }
 
 impl Share {

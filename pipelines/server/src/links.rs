@@ -89,6 +89,11 @@ impl Links {
     }
 }
 
+/// Whether a URL is a link to a document that opens it with a caller's rights.
+pub(crate) fn is_signed(url: &str) -> bool {
+    url.contains("/documents/") && url.contains("&key=")
+}
+
 /// The server's URL as the caller knows it: from the setting `public_url`, or from the request.
 fn base(config: &ServeConfig, headers: Option<&HeaderMap>) -> String {
     if let Some(url) = &config.public_url {

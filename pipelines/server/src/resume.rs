@@ -2,9 +2,10 @@
 //! the whole answer. `GET /v1/turns/ID` reads its events from the beginning, or after a number, and `DELETE` stops it.
 //!
 //! Its events are kept in memory until nobody has read them for `resume_s` seconds. They count as bytes under way of the
-//! caller (`limits.token_mb`); a turn for which there is no room goes on, but cannot be read again.
+//! caller (`limits.token_mb`). A turn for which there is no room goes on at the pace of those who read it, and cannot be
+//! read again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::body::{InPath, Params};
 use crate::error::ApiError;
-use crate::limits::{HeldPlace, Load};
+use crate::limits::{HeldPlace, Share, shrink};
 use crate::sse::{self, Events};
 
 /// Most turns of a caller that can be read again.
@@ -47,25 +48,58 @@ struct Kept {
     changed: watch::Sender<u64>,
     /// Cancelled when a client stops the turn.
     stopped: CancellationToken,
-    load: Arc<Load>,
 }
 
 struct Log {
-    /// Numbered from 1.
-    events: VecDeque<(u64, Bytes)>,
+    /// Numbered from 1, and with the number in it.
+    events: VecDeque<(u64, Kind, Bytes)>,
+    /// The size of the events, and what is held for them of what the caller may have under way.
+    bytes: usize,
+    room: Option<OwnedSemaphorePermit>,
     next: u64,
     has_ended: bool,
-    readers: usize,
+    /// The number of the last event that each reader has.
+    readers: BTreeMap<u64, u64>,
+    next_reader: u64,
     /// When the last reader left.
     left: Instant,
 }
 
+/// What matters of an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Delta,
+    Answer,
+    Revised,
+    Other,
+}
+
+impl Kind {
+    fn of(event: &Bytes) -> Self {
+        let name = event.strip_prefix(b"event: ").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+        match name {
+            Some(b"delta") => Self::Delta,
+            Some(b"answer") => Self::Answer,
+            Some(b"revised") => Self::Revised,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl Kept {
     fn new(principal: Arc<Principal>) -> Arc<Self> {
-        let load = Load::new(principal.share.clone());
-        let log = Log { events: VecDeque::new(), next: 1, has_ended: false, readers: 0, left: Instant::now() };
+        let log = Log {
+            events: VecDeque::new(),
+            bytes: 0,
+            room: None,
+            next: 1,
+            has_ended: false,
+            readers: BTreeMap::new(),
+            next_reader: 0,
+            left: Instant::now(),
+        };
         let (changed, stopped) = (watch::Sender::new(0), CancellationToken::new());
-        Arc::new(Self { principal, log: Mutex::new(log), changed, stopped, load })
+        Arc::new(Self { principal, log: Mutex::new(log), changed, stopped })
     }
 
     fn change(&self, change: impl FnOnce(&mut Log)) {
@@ -75,21 +109,44 @@ impl Kept {
 
     /// Adds events; false if the caller has no room for them.
     fn add(&self, events: &mut VecDeque<Bytes>) -> bool {
-        let bytes = events.iter().map(Bytes::len).sum();
-        let has_room = self.load.add(bytes).is_ok();
+        let mut has_room = true;
         self.change(|log| {
             for event in events.drain(..) {
                 // What a later event contains need not be read again.
-                if event.starts_with(b"event: answer\n") {
-                    log.events.retain(|(_, before)| !before.starts_with(b"event: delta\n"));
-                } else if event.starts_with(b"event: revised\n") {
-                    log.events.retain(|(_, before)| !before.starts_with(b"event: revised\n"));
+                let kind = Kind::of(&event);
+                match kind {
+                    Kind::Answer => log.leave_out(Kind::Delta),
+                    Kind::Revised => log.leave_out(Kind::Revised),
+                    Kind::Delta | Kind::Other => {}
                 }
-                log.events.push_back((log.next, event));
+                let numbered = Bytes::from([format!("id: {}\n", log.next).as_bytes(), &event].concat());
+                log.bytes += numbered.len();
+                log.events.push_back((log.next, kind, numbered));
                 log.next += 1;
             }
+            has_room = log.hold(&self.principal.share);
         });
         has_room
+    }
+
+    /// Waits until all who read have all events, and forgets these.
+    async fn passed_on(&self) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.borrow_and_update();
+            {
+                let mut log = self.log.lock();
+                let last = log.next - 1;
+                if log.readers.values().all(|seen| *seen >= last) {
+                    (log.bytes, log.room) = (0, None);
+                    log.events.clear();
+                    return;
+                }
+            }
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Waits until nobody has read for so long. A server that stops waits for readers only.
@@ -99,7 +156,7 @@ impl Kept {
             changed.borrow_and_update();
             let (readers, left) = {
                 let log = self.log.lock();
-                (log.readers, log.left)
+                (log.readers.len(), log.left)
             };
             let over = async {
                 match readers {
@@ -115,6 +172,36 @@ impl Kept {
                 _ = changed.changed() => {}
             }
         }
+    }
+}
+
+impl Log {
+    /// Forgets the events of a kind.
+    fn leave_out(&mut self, which: Kind) {
+        let bytes = &mut self.bytes;
+        self.events.retain(|(_, kind, event)| {
+            let stays = *kind != which;
+            *bytes -= if stays { 0 } else { event.len() };
+            stays
+        });
+    }
+
+    /// Holds as much of a caller's share as the events take; false if there is not so much.
+    fn hold(&mut self, share: &Share) -> bool {
+        let held = self.room.as_ref().map_or(0, |room| room.num_permits() << 10);
+        if self.bytes <= held {
+            self.room.iter_mut().for_each(|room| shrink(room, self.bytes));
+            return true;
+        }
+        if self.bytes.div_ceil(1024) > share.most_bytes as usize {
+            return false;
+        }
+        let Ok(more) = share.reserve(self.bytes - held) else { return false };
+        match &mut self.room {
+            Some(room) => room.merge(more),
+            None => self.room = Some(more),
+        }
+        true
     }
 }
 
@@ -201,6 +288,12 @@ pub fn begin(
                 is_known = false;
                 app.resumable().remove(&id, &kept);
             }
+            if !is_known {
+                tokio::select! {
+                    () = kept.stopped.cancelled() => {}
+                    () = kept.passed_on() => {}
+                }
+            }
             if !goes_on {
                 break;
             }
@@ -220,15 +313,28 @@ pub fn begin(
 struct Reading {
     kept: Arc<Kept>,
     changed: watch::Receiver<u64>,
-    /// The number of the last event that it has.
-    seen: u64,
+    /// Its number among the readers.
+    number: u64,
     _places: Option<[OwnedSemaphorePermit; 2]>,
+}
+
+impl Reading {
+    /// A reader who has the events up to a number.
+    fn of(kept: &Arc<Kept>, seen: u64, places: Option<[OwnedSemaphorePermit; 2]>) -> Self {
+        let mut number = 0;
+        kept.change(|log| {
+            number = log.next_reader;
+            log.next_reader += 1;
+            log.readers.insert(number, seen);
+        });
+        Self { kept: kept.clone(), changed: kept.changed.subscribe(), number, _places: places }
+    }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
         self.kept.change(|log| {
-            log.readers -= 1;
+            log.readers.remove(&self.number);
             log.left = Instant::now();
         });
     }
@@ -238,15 +344,19 @@ impl Events for Reading {
     async fn next(&mut self, out: &mut VecDeque<Bytes>) -> bool {
         loop {
             self.changed.borrow_and_update();
-            {
-                let log = self.kept.log.lock();
-                for (number, event) in log.events.iter().filter(|(number, _)| *number > self.seen) {
-                    out.push_back([format!("id: {number}\n").as_bytes(), event].concat().into());
-                }
-                self.seen = self.seen.max(log.next - 1);
-                if !out.is_empty() || log.has_ended {
-                    return !log.has_ended;
-                }
+            let has_ended = {
+                let mut log = self.kept.log.lock();
+                let (last, seen) = (log.next - 1, log.readers.get(&self.number).copied().unwrap_or_default());
+                // The texts are not copied.
+                out.extend(log.events.iter().filter(|(number, ..)| *number > seen).map(|(.., event)| event.clone()));
+                log.readers.insert(self.number, seen.max(last));
+                log.has_ended
+            };
+            if !out.is_empty() {
+                self.kept.changed.send_modify(|version| *version += 1);
+            }
+            if !out.is_empty() || has_ended {
+                return !has_ended;
             }
             if self.changed.changed().await.is_err() {
                 return false;
@@ -256,8 +366,7 @@ impl Events for Reading {
 }
 
 fn read_on(app: &App, kept: &Arc<Kept>, seen: u64, places: Option<[OwnedSemaphorePermit; 2]>) -> Response {
-    kept.change(|log| log.readers += 1);
-    let reading = Reading { kept: kept.clone(), changed: kept.changed.subscribe(), seen, _places: places };
+    let reading = Reading::of(kept, seen, places);
     sse::response(reading, Duration::from_secs_f64(app.config().keep_alive_s))
 }
 
@@ -327,23 +436,56 @@ mod tests {
     async fn a_reader_gets_what_it_does_not_have() {
         let kept = kept().await;
         kept.add(&mut events(&["started", "delta", "delta"]));
-        kept.change(|log| log.readers += 1);
-        let mut reading = Reading { kept: kept.clone(), changed: kept.changed.subscribe(), seen: 1, _places: None };
+        let mut reading = Reading::of(&kept, 1, None);
         let mut out = VecDeque::new();
         assert!(reading.next(&mut out).await);
-        assert_eq!(
-            out.drain(..).collect::<Vec<_>>(),
-            ["id: 2\nevent: delta\ndata: {}\n\n", "id: 3\nevent: delta\ndata: {}\n\n"]
-        );
+        assert_eq!(text(&mut out), "id: 2\nevent: delta\ndata: {}\n\nid: 3\nevent: delta\ndata: {}\n\n");
         // Who reads again needs the answer only, and the last revision.
         kept.add(&mut events(&["answer", "revised", "revised"]));
-        let left: Vec<u64> = kept.log.lock().events.iter().map(|(number, _)| *number).collect();
+        let left: Vec<u64> = kept.log.lock().events.iter().map(|(number, ..)| *number).collect();
         assert_eq!(left, [1, 4, 6]);
         kept.change(|log| log.has_ended = true);
-        assert!(!reading.next(&mut out).await && out.len() == 2);
+        assert!(!reading.next(&mut out).await && text(&mut out).matches("event: ").count() == 2);
         drop(reading);
-        assert_eq!(kept.log.lock().readers, 0);
+        assert!(kept.log.lock().readers.is_empty());
         kept.abandoned(Duration::ZERO, &CancellationToken::new()).await;
+    }
+
+    fn text(out: &mut VecDeque<Bytes>) -> String {
+        out.drain(..).map(|part| String::from_utf8(part.to_vec()).unwrap()).collect()
+    }
+
+    fn free(kept: &Kept) -> usize {
+        kept.principal.share.bytes.available_permits()
+    }
+
+    #[tokio::test]
+    async fn what_a_later_event_contains_takes_no_room_and_what_has_no_room_waits_for_its_readers() {
+        let kept = kept().await;
+        let (all, most) = (free(&kept), kept.principal.share.most_bytes as usize);
+        let large = |name: &str, kib: usize| VecDeque::from([sse::event(name, &json!("x".repeat((kib << 10) - 40)))]);
+        // Many small ones take no more than their bytes.
+        for _ in 0..100 {
+            assert!(kept.add(&mut events(&["delta"])));
+        }
+        assert_eq!(all - free(&kept), 3);
+        assert!(kept.add(&mut large("delta", most / 2)) && kept.add(&mut events(&["answer"])));
+        assert_eq!(all - free(&kept), 1);
+
+        let mut reading = Reading::of(&kept, 0, None);
+        assert!(kept.add(&mut large("node", most / 2)));
+        assert!(!kept.add(&mut large("node", most / 2 + 1)));
+        let passed = kept.passed_on();
+        tokio::pin!(passed);
+        assert!(futures::poll!(passed.as_mut()).is_pending(), "somebody has not read it");
+        let mut out = VecDeque::new();
+        assert!(reading.next(&mut out).await && text(&mut out).len() > most << 10);
+        passed.await;
+        assert_eq!((free(&kept), kept.log.lock().events.len()), (all, 0));
+        // Without readers, nothing waits.
+        assert!(!kept.add(&mut large("node", most + 1)));
+        drop(reading);
+        kept.passed_on().await;
     }
 
     #[tokio::test]

@@ -3,7 +3,8 @@
 //! A caller can share only what the server has answered it: the record of `/v1/turns` has a `proof`, a signature of the
 //! question, the answer and its passages for this caller. The turn is kept in the state directory (`stored.rs`). Its link is
 //! signed as those to documents are (`links.rs`): it ends with the caller's rights, after `link_days`, or when the caller
-//! withdraws it. A passage is shown as it was, as long as its document can still be read with the link.
+//! withdraws it. A passage is shown as it was, as long as its document can still be read by the caller; the document itself
+//! is not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::body::{Content, InPath, Params};
 use crate::citations::Sources;
 use crate::cited::{MAKING, document_of};
 use crate::error::ApiError;
-use crate::links::{LinkKey, Links, opened};
+use crate::links::{LinkKey, Links, is_signed, opened};
 use crate::page;
 use crate::served::Served;
 use crate::stored::{ResponseStore, StoredResponse, call};
@@ -197,12 +198,23 @@ pub async fn read(
         return Err(refused());
     }
     let mut shown = found.response;
+    without_documents(&mut shown);
     withhold(served, &mut shown, &groups).await?;
     let headers = [
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
         (header::CACHE_CONTROL, HeaderValue::from_static("private, no-store")),
     ];
     Ok((headers, Json(shown)).into_response())
+}
+
+/// Leaves out the caller's own links to documents: who has the link to the turn sees the passages and not all of their
+/// documents, and nothing more when it is withdrawn.
+fn without_documents(shown: &mut Value) {
+    for citation in shown["citations"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        if citation.get("url").and_then(Value::as_str).is_some_and(is_signed) {
+            citation.remove("url");
+        }
+    }
 }
 
 /// Leaves out the texts of passages whose documents are gone, or closed to these groups.

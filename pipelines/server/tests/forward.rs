@@ -342,6 +342,35 @@ fn a_streamed_answer_comes_word_by_word() {
 }
 
 #[test]
+fn a_turn_that_goes_on_without_its_client_is_read_and_stopped_through_every_process() {
+    let model = Model::start();
+    with_cluster("Serve()", &written_by(&model), async |cluster| {
+        let ask = async |id: &str, question: &str| {
+            let body = json!({ "conversation_id": id, "turn": 1, "speaker": "user", "text": question });
+            let url = format!("{}/v1/turns?stream=true&resume={id}", cluster.other);
+            cluster.client.post(url).json(&body).send().await.unwrap()
+        };
+        model.pieces.send(Some("Ferries ")).unwrap();
+        let mut response = ask("conversation-1", "When does the ferry leave?").await;
+        until_said(&mut response, "Ferries").await;
+        drop(response);
+        model.pieces.send(Some("leave soon.")).unwrap();
+        model.pieces.send(None).unwrap();
+        for process in [&cluster.first, &cluster.other] {
+            let response = cluster.client.get(format!("{process}/v1/turns/conversation-1")).send();
+            until_said(&mut response.await.unwrap(), "Ferries leave soon.").await;
+        }
+
+        model.pieces.send(Some("Ferries ")).unwrap();
+        let mut response = ask("conversation-2", "Does a ferry leave?").await;
+        until_said(&mut response, "Ferries").await;
+        assert_eq!(cluster.ok("DELETE", "/v1/turns/conversation-2", None).await["stopped"], json!(true));
+        tokio::time::timeout(PATIENCE, model.left.notified()).await.unwrap();
+        assert_eq!(cluster.send("GET", "/v1/turns/conversation-2", None).await.0, 404);
+    });
+}
+
+#[test]
 fn a_cluster_that_ends_in_the_middle_of_an_answer_cuts_it_off() {
     for is_lost in [true, false] {
         let model = Model::start();

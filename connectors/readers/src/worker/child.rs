@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use turnflow_engine::document::Document;
 use turnflow_engine::wording::count;
 
-use super::{limits, wire};
+use super::{Place, limits, wire};
 use crate::ocr::{self, MOST_PICTURES, Ocr};
 use crate::{Format, ReadError, notes};
 
@@ -92,11 +92,12 @@ impl Child {
         id: &Arc<str>,
         bytes: &[u8],
         ocr: &Ocr,
+        place: &Place<'_>,
     ) -> Result<Result<Document, ReadError>, Fault> {
         let most = limits::of_clock(bytes.len());
         self.files += 1;
         self.bytes += bytes.len() as u64;
-        let talked = self.talk(format, id, bytes, ocr, most);
+        let talked = self.talk(format, id, bytes, ocr, (most, place));
         let (read, notes) = talked.map_err(|error| self.fault(error, most))?;
         notes::log(id, &notes);
         // A reader cannot rename a document.
@@ -104,7 +105,14 @@ impl Child {
         Ok(renamed.map_err(ReadError::Told))
     }
 
-    fn talk(&self, format: Format, id: &Arc<str>, bytes: &[u8], ocr: &Ocr, most: Duration) -> io::Result<wire::Answer> {
+    fn talk(
+        &self,
+        format: Format,
+        id: &Arc<str>,
+        bytes: &[u8],
+        ocr: &Ocr,
+        (most, place): (Duration, &Place<'_>),
+    ) -> io::Result<wire::Answer> {
         let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
         wire::ask(&mut stream, format, (ocr.when, ocr.least), id, bytes)?;
         for _ in 0..=MOST_PICTURES {
@@ -112,7 +120,7 @@ impl Child {
                 wire::Said::Answer(answer) => return Ok(answer),
                 wire::Said::Picture(picture) => {
                     let asked = Instant::now();
-                    let sight = ocr::look(ocr, picture);
+                    let sight = place.aside(|| ocr::look(ocr, picture));
                     // The child waits meanwhile.
                     stream.until += asked.elapsed() + limits::PICTURE;
                     wire::tell(&mut stream, &sight)?;

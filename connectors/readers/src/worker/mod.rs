@@ -2,8 +2,10 @@
 //!
 //! A program that can be started as a reader says so with [`start_with`]; the child calls [`serve`]. Each child reads one
 //! file at a time, within limits of memory, of the processor's time and of time. It has no variables of the environment,
-//! which may have secrets. The text in pictures is read by a model of the program, which a child asks. A child that ends, takes too long or answers wrongly makes an error of its file, and the next
-//! file gets a new child. Children are kept for the next files, and end when they have nothing to do for a while.
+//! which may have secrets. The text in pictures is read by a model of the program, which a child asks; while it waits for
+//! that, other files are read, so that a few long scans hold up nobody. A child that ends, takes too long or answers wrongly
+//! makes an error of its file, and the next file gets a new child. Children are kept for the next files, and end when they
+//! have nothing to do for a while.
 //!
 //! A program that is not registered, such as a test, reads in its own process.
 
@@ -16,15 +18,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use turnflow_engine::document::Document;
 
 use self::child::{Child, Fault};
 pub use self::serve::serve;
 use super::{Format, Ocr, ReadError};
 
-/// Maximum number of children.
+/// Maximum number of children that read.
 const MOST: usize = 16;
+/// Maximum number of further children that wait for the model that reads pictures.
+const ASIDE: usize = 8;
 
 /// How the program is started as a reader.
 struct Program {
@@ -33,7 +37,7 @@ struct Program {
 }
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
-static POOL: Pool = Pool { state: Mutex::new(State { idle: Vec::new(), busy: 0 }), freed: Condvar::new() };
+static POOL: Pool = Pool { state: Mutex::new(State { idle: Vec::new(), busy: 0, aside: 0 }), freed: Condvar::new() };
 
 /// The children.
 struct Pool {
@@ -43,7 +47,9 @@ struct Pool {
 
 struct State {
     idle: Vec<Child>,
+    /// Those that read, and those that wait for the model meanwhile.
     busy: usize,
+    aside: usize,
 }
 
 /// Says how this program is started as a reader: with these arguments it must call [`serve`]. Files are read in such
@@ -95,7 +101,7 @@ impl Pool {
                 Some(child) => child,
                 None => Child::start(&program.path, &program.arguments)?,
             };
-            match child.read(format, id, bytes, ocr) {
+            match child.read(format, id, bytes, ocr, &place) {
                 Ok(read) => {
                     if child.is_good() {
                         self.state.lock().idle.push(child);
@@ -116,22 +122,82 @@ impl Pool {
 
     /// Waits for a place, and takes an idle child with it, if there is one.
     fn take(&self) -> Option<Child> {
+        self.taken().idle.pop()
+    }
+
+    fn taken(&self) -> MutexGuard<'_, State> {
         let most = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST);
         let mut state = self.state.lock();
         while state.busy >= most {
             self.freed.wait(&mut state);
         }
         state.busy += 1;
-        state.idle.pop()
+        state
     }
 }
 
 /// A place among the busy children.
 struct Place<'a>(&'a Pool);
 
+impl Place<'_> {
+    /// Does something that takes no child's time. Others may read meanwhile, unless too many are aside already.
+    fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut state = self.0.state.lock();
+        if state.aside >= ASIDE {
+            drop(state);
+            return work();
+        }
+        (state.aside, state.busy) = (state.aside + 1, state.busy - 1);
+        drop(state);
+        self.0.freed.notify_one();
+        let _back = Back(self.0);
+        work()
+    }
+}
+
+/// Takes a place again.
+struct Back<'a>(&'a Pool);
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        self.0.taken().aside -= 1;
+    }
+}
+
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.state.lock().busy -= 1;
         self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_model_holds_up_nobody() {
+        let pool = Pool { state: Mutex::new(State { idle: Vec::new(), busy: 0, aside: 0 }), freed: Condvar::new() };
+        let place = |pool| {
+            let _ = Pool::take(pool);
+            Place(pool)
+        };
+        let counts = || {
+            let state = pool.state.lock();
+            (state.busy, state.aside)
+        };
+        let most = std::thread::available_parallelism().unwrap().get().min(MOST);
+        let places: Vec<_> = (0..most).map(|_| place(&pool)).collect();
+        places[0].aside(|| {
+            // Its place is free, and when that is taken, it waits for another one.
+            let other = place(&pool);
+            assert_eq!(counts(), (most, 1));
+            drop(other);
+        });
+        assert_eq!(counts(), (most, 0));
+        pool.state.lock().aside = ASIDE;
+        places[0].aside(|| assert_eq!(counts().0, most, "too many are aside"));
+        drop(places);
+        assert_eq!(counts().0, 0);
     }
 }
