@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use turnflow_engine::document::Document;
@@ -115,9 +115,13 @@ impl Child {
     ) -> io::Result<wire::Answer> {
         let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
         wire::ask(&mut stream, format, (ocr.when, ocr.least), id, bytes)?;
-        for _ in 0..=MOST_PICTURES {
+        for _ in 0..=MOST_PICTURES + 1 {
             match wire::said(&mut stream)? {
                 wire::Said::Answer(answer) => return Ok(answer),
+                wire::Said::Open(what) => {
+                    static ONCE: Once = Once::new();
+                    ONCE.call_once(|| tracing::warn!(what, "the readers of files are not closed off wholly"));
+                }
                 wire::Said::Picture(picture) => {
                     let asked = Instant::now();
                     let sight = place.aside(|| ocr::look(ocr, picture));

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub(super) const MEMORY: u64 = 1 << 30;
 /// Maximum size of a child's answer, in bytes.
 pub(super) const ANSWER: u64 = 512 << 20;
+/// Maximum size of what a child says about itself, in bytes.
+pub(super) const REASON: u64 = 1 << 10;
 /// Maximum number of pixels of a picture that a child asks about.
 pub(super) const PIXELS: u64 = 2 * crate::ocr::MOST_PIXELS as u64;
 /// The longest side of a picture that a child may send: what reads lines makes a strip wider.

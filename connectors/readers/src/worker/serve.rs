@@ -21,8 +21,13 @@ pub fn serve() -> ExitCode {
 }
 
 fn serve_all() -> io::Result<()> {
+    // What is loaded later could not be opened any more.
+    let _ = crate::pdf::library::with(|_| Ok(()));
     prepare()?;
     let (mut input, mut output) = (io::stdin().lock(), BufWriter::new(io::stdout().lock()));
+    if let Some(open) = close() {
+        wire::open(&mut output, &open)?;
+    }
     loop {
         let request = match wire::asked(&mut input) {
             Ok(Some(request)) => request,
@@ -44,6 +49,16 @@ fn see(input: &mut impl Read, output: &mut impl Write, picture: &Picture, bytes:
     let told = wire::show(output, picture).and_then(|()| wire::told(input));
     limit_time(bytes).map_err(|error| error.to_string())?;
     told.map_err(|error| error.to_string())?
+}
+
+#[cfg(target_os = "linux")]
+fn close() -> Option<String> {
+    super::closed::close()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close() -> Option<String> {
+    Some("only Linux can close off the readers of files".to_owned())
 }
 
 /// Sets the limits that hold for all files.

@@ -21,6 +21,8 @@ pub(super) type Answer = (Result<Document, String>, Vec<String>);
 pub(super) enum Said {
     Answer(Answer),
     Picture(Picture),
+    /// What the kernel does not close off.
+    Open(String),
 }
 
 /// What is seen in a picture, or why nothing is.
@@ -32,6 +34,7 @@ const WHENS: [OcrMode; 3] = [OcrMode::Auto, OcrMode::Never, OcrMode::Always];
 /// The marks of what a reader says.
 const ANSWER: u8 = 0;
 const PICTURE: u8 = 1;
+const OPEN: u8 = 2;
 /// The mark of what the program says of a picture.
 const SIGHT: u8 = 2;
 
@@ -92,6 +95,12 @@ pub(super) fn answer(stream: &mut impl Write, answer: &Answer) -> io::Result<()>
     write_json(stream, answer)
 }
 
+/// Says what is not closed off.
+pub(super) fn open(stream: &mut impl Write, what: &str) -> io::Result<()> {
+    stream.write_all(&[OPEN])?;
+    write_json(stream, &what)
+}
+
 /// Writes a picture, to ask what is seen in it.
 pub(super) fn show(stream: &mut impl Write, picture: &Picture) -> io::Result<()> {
     stream.write_all(&[PICTURE])?;
@@ -108,6 +117,7 @@ pub(super) fn said(stream: &mut impl Read) -> io::Result<Said> {
     stream.read_exact(&mut mark)?;
     match mark[0] {
         ANSWER => Ok(Said::Answer(read_json(stream, limits::ANSWER)?)),
+        OPEN => Ok(Said::Open(read_json(stream, limits::REASON)?)),
         PICTURE => {
             let (width, height) = (length(stream)?, length(stream)?);
             // A child makes larger pictures smaller.
