@@ -7,7 +7,7 @@ use std::sync::Arc;
 use turnflow_engine::connector::{CorpusOutput, Stopped};
 
 use crate::readers::jsonl::{Fields, Reading, Rows};
-use crate::readers::{self, Format, Ocr, ReadError};
+use crate::readers::{self, Format, ReadError, ReadOptions};
 
 /// Maximum size of a row, unless the file is larger.
 const MAX_ROW_BYTES: usize = 16 << 20;
@@ -42,15 +42,15 @@ pub(crate) struct File<'a> {
 /// The files of a source, by path, as they were last sent.
 #[derive(Default)]
 pub(crate) struct Fetched {
-    ocr: Ocr,
+    reading: ReadOptions,
     fields: Fields,
     known: BTreeMap<Arc<str>, Known>,
 }
 
 impl Fetched {
     /// Without files yet.
-    pub(crate) fn new(ocr: Ocr) -> Self {
-        Self { ocr, ..Self::default() }
+    pub(crate) fn new(reading: ReadOptions) -> Self {
+        Self { reading, ..Self::default() }
     }
 
     /// Whether this version of the file is what was last sent, or was found to be unreadable.
@@ -74,7 +74,7 @@ impl Fetched {
         if file.format.has_rows() {
             return self.put_rows(file, bytes, output);
         }
-        match file.format.read_with(file.path.into(), bytes, &self.ocr) {
+        match file.format.read_with(file.path.into(), bytes, &self.reading) {
             Err(error) => self.fault(file.path, file.version, &error, bytes, output),
             Ok(mut document) => {
                 let mut changes = 1;

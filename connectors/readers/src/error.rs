@@ -91,8 +91,11 @@ pub enum ReadError {
         reason: String,
     },
     /// The PDF cannot be opened without its password.
-    #[error("the PDF is encrypted")]
-    PdfEncrypted,
+    #[error("the PDF is encrypted: {}", if *tried == 0 { "give its password to its source (`passwords`)" } else { "none of the `passwords` opens it" })]
+    PdfEncrypted {
+        /// The number of passwords that were tried.
+        tried: usize,
+    },
     /// The process that read the file ended, took too long, or answered wrongly.
     #[error("the reader of {format} files ended: {reason}")]
     Ended {

@@ -47,6 +47,7 @@ pub mod markdown;
 mod markup;
 mod notes;
 pub mod ocr;
+mod options;
 mod package;
 pub mod pdf;
 mod pictures;
@@ -70,8 +71,8 @@ use turnflow_engine::panics::caught;
 
 pub use self::error::ReadError;
 pub use self::format::Format;
-pub use self::ocr::Ocr;
 use self::ocr::{Eyes, OcrMode};
+pub use self::options::ReadOptions;
 
 /// The content of a file: title and text, and the markup of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,13 +88,13 @@ pub struct Content {
 }
 
 impl Format {
-    /// Builds the document with the default settings of OCR; see [`Format::read_with`].
+    /// Builds the document with the default settings; see [`Format::read_with`].
     ///
     /// # Errors
     ///
     /// The file is no document.
     pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
-        self.read_with(id, bytes, &Ocr::default())
+        self.read_with(id, bytes, &ReadOptions::default())
     }
 
     /// Builds the document, in a child process if this program has them (see [`worker`]). A `.jsonl` file that is read as
@@ -102,13 +103,15 @@ impl Format {
     /// # Errors
     ///
     /// The file is no document.
-    pub fn read_with(self, id: Arc<str>, bytes: &[u8], ocr: &Ocr) -> Result<Document, ReadError> {
+    pub fn read_with(self, id: Arc<str>, bytes: &[u8], reading: &ReadOptions) -> Result<Document, ReadError> {
         #[cfg(unix)]
-        if let Some(read) = worker::read(self, &id, bytes, ocr) {
+        if let Some(read) = worker::read(self, &id, bytes, reading) {
             return read;
         }
-        let mut look = |picture| ocr::look(ocr, picture);
-        let read = self.read_seeing(id.clone(), bytes, &mut Eyes::new(ocr.when, ocr.least, &mut look));
+        let mut look = |picture| ocr::look(reading, picture);
+        let mut eyes = Eyes::new(reading.when, reading.least, &mut look);
+        eyes.passwords = reading.passwords.to_vec();
+        let read = self.read_seeing(id.clone(), bytes, &mut eyes);
         notes::log(&id, &notes::take());
         read
     }

@@ -92,6 +92,9 @@ pub struct BucketConfig {
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
     #[serde(default)]
     pub ocr_model: Option<String>,
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
+    #[serde(default)]
+    pub passwords: Vec<Secret>,
 }
 
 fn pattern() -> String {
@@ -144,7 +147,7 @@ impl CorpusSourceConfig for BucketConfig {
             false => format!(", options: {:?}", self.options),
         };
         let Self { url, pattern, every_s, keep, max_bytes, .. } = self;
-        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence, &self.passwords);
         format!(
             "url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, keep: {keep}, max_bytes: {max_bytes}{ocr}"
         )
@@ -200,7 +203,7 @@ pub struct Bucket {
 impl CorpusSource for Bucket {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.url.clone(), mode, &self.context);
-        let mut following = Following::new(&self, &output);
+        let mut following = Following::new(&self, &output)?;
         let mut is_ready = false;
         loop {
             match following.round(!is_ready) {

@@ -156,12 +156,13 @@ pub(super) struct Following<'a> {
 }
 
 impl<'a> Following<'a> {
-    pub(super) fn new(source: &'a Bucket, output: &'a CorpusOutput) -> Self {
+    pub(super) fn new(source: &'a Bucket, output: &'a CorpusOutput) -> Result<Self, ConnectorError> {
         let kept = KeptFiles::open(&source.context, &source.config.place(), source.config.keep);
-        let BucketConfig { ocr, ocr_min_confidence, ocr_model, .. } = &source.config;
-        let fetched = Fetched::new(ocr::of(&source.context, ocr_model.as_deref(), (*ocr, *ocr_min_confidence)));
+        let BucketConfig { ocr, ocr_min_confidence, ocr_model, passwords, .. } = &source.config;
+        let how = (*ocr, *ocr_min_confidence);
+        let fetched = Fetched::new(ocr::of(&source.context, ocr_model.as_deref(), how, passwords)?);
         let failing = BTreeSet::new();
-        Self { source, output, fetched, kept, failing, again: AGAIN, uncommitted: 0 }
+        Ok(Self { source, output, fetched, kept, failing, again: AGAIN, uncommitted: 0 })
     }
 
     fn wait<T>(&self, future: impl Future<Output = Result<T, ConnectorError>>) -> Result<T, ConnectorError> {

@@ -72,7 +72,8 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use crate::jsonl_corpus::TORN;
 use crate::ocr;
 use crate::readers::ocr::OcrMode;
-use crate::readers::{Format, Ocr};
+use crate::readers::{Format, ReadOptions};
+use crate::secret::Secret;
 use crate::watch::{TICK, Watch, identity};
 pub(crate) use tree::{PASSING, may_pass};
 use tree::{Polls, Tree};
@@ -113,6 +114,9 @@ pub struct DirectoryConfig {
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
     #[serde(default)]
     pub ocr_model: Option<String>,
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
+    #[serde(default)]
+    pub passwords: Vec<Secret>,
 }
 
 fn yes() -> bool {
@@ -167,7 +171,7 @@ impl DirectoryConfig {
             watch: self.watch,
             links: self.links,
             max_bytes: self.max_bytes,
-            ocr: Ocr::new(self.ocr, self.ocr_min_confidence),
+            reading: ReadOptions::new(self.ocr, self.ocr_min_confidence),
             torn: TORN,
             passing: PASSING,
         }
@@ -193,7 +197,7 @@ impl CorpusSourceConfig for DirectoryConfig {
 
     fn explain(&self) -> String {
         let Self { path, pattern, watch, links, max_bytes, .. } = self;
-        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence, &self.passwords);
         let links = if *links == Links::Inside { "" } else { ", links: Anywhere" };
         format!(
             "path: {:?}, pattern: {:?}, watch: {watch}{links}, max_bytes: {max_bytes}{ocr}",
@@ -215,8 +219,11 @@ impl CorpusSourceConfig for DirectoryConfig {
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         let how = (self.ocr, self.ocr_min_confidence);
-        let ocr = ocr::of(context, self.ocr_model.as_deref(), how);
-        built(Ok(Box::new(Directory { ocr, ..self.source(Path::new("")) })))
+        let reading = ocr::of(context, self.ocr_model.as_deref(), how, &self.passwords);
+        built(
+            reading
+                .map(|reading| Box::new(Directory { reading, ..self.source(Path::new("")) }) as Box<dyn CorpusSource>),
+        )
     }
 }
 
@@ -228,7 +235,7 @@ pub struct Directory {
     watch: bool,
     links: Links,
     max_bytes: u64,
-    ocr: Ocr,
+    reading: ReadOptions,
     /// How long to wait for the rest of an unfinished last line of a `.jsonl` file.
     torn: Duration,
     /// The pause before what could not be read is read again.

@@ -327,7 +327,7 @@ impl<'a> Tree<'a> {
     }
 
     fn wants(&self, path: &Path) -> Option<Format> {
-        let is_read = |format: &Format| crate::ocr::reads(self.source.ocr.when, *format);
+        let is_read = |format: &Format| crate::ocr::reads(self.source.reading.when, *format);
         Format::of(path).filter(is_read).filter(|_| self.source.pattern.matches(path))
     }
 }

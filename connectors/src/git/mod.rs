@@ -89,6 +89,9 @@ pub struct GitConfig {
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
     #[serde(default)]
     pub ocr_model: Option<String>,
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
+    #[serde(default)]
+    pub passwords: Vec<Secret>,
 }
 
 fn pattern() -> String {
@@ -142,7 +145,7 @@ impl CorpusSourceConfig for GitConfig {
     fn explain(&self) -> String {
         let branch = self.branch.as_ref().map(|branch| format!(", branch: {branch:?}")).unwrap_or_default();
         let Self { pattern, every_s, max_bytes, .. } = self;
-        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence, &self.passwords);
         format!(
             "url: {:?}{branch}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}{ocr}",
             self.shown()
@@ -196,7 +199,8 @@ impl CorpusSource for Git {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.shown(), mode, &self.context);
         let how = (self.config.ocr, self.config.ocr_min_confidence);
-        let fetched = Fetched::new(ocr::of(&self.context, self.config.ocr_model.as_deref(), how));
+        let fetched =
+            Fetched::new(ocr::of(&self.context, self.config.ocr_model.as_deref(), how, &self.config.passwords)?);
         let mut following = Following { source: &self, output: &output, fetched, commit: None, uncommitted: 0 };
         let mut mirror = None;
         let mut is_ready = false;

@@ -1,15 +1,17 @@
-//! The settings of sources for pictures and scans, and what OCR has read of them.
+//! The settings of sources for pictures, scans and encrypted files, and what OCR has read.
 
 mod kept;
 
 use turnflow_engine::component::{Capability, Check, ComponentContext, ModelUse};
+use turnflow_engine::connector::ConnectorError;
 
 use crate::readers::ocr::OcrMode;
-use crate::readers::{Format, Ocr};
+use crate::readers::{Format, ReadOptions};
+use crate::secret::Secret;
 
 /// How sure OCR must be of a page, by default.
 pub(crate) fn least() -> f64 {
-    Ocr::default().least
+    ReadOptions::default().least
 }
 
 /// Reports invalid values.
@@ -18,13 +20,16 @@ pub(crate) fn validate(check: &mut Check<'_>, least: f64) {
 }
 
 /// What differs from the default, for an explanation.
-pub(crate) fn explain(when: OcrMode, least: f64) -> String {
+pub(crate) fn explain(when: OcrMode, least: f64, passwords: &[Secret]) -> String {
     let mut said = String::new();
     if when != OcrMode::default() {
         said.push_str(&format!(", ocr: {when:?}"));
     }
     if least != self::least() {
         said.push_str(&format!(", ocr_min_confidence: {least}"));
+    }
+    if !passwords.is_empty() {
+        said.push_str(&format!(", passwords: {}", passwords.len()));
     }
     said
 }
@@ -40,9 +45,19 @@ pub(crate) fn models(model: Option<&str>) -> Vec<ModelUse<'_>> {
     model.map(used).into_iter().collect()
 }
 
-/// How the pictures of a source are read.
-pub(crate) fn of(context: &ComponentContext, model: Option<&str>, (when, least): (OcrMode, f64)) -> Ocr {
+/// How the files of a source are read.
+///
+/// # Errors
+///
+/// A password is not where the pipeline says.
+pub(crate) fn of(
+    context: &ComponentContext,
+    model: Option<&str>,
+    (when, least): (OcrMode, f64),
+    passwords: &[Secret],
+) -> Result<ReadOptions, ConnectorError> {
     let reader = model.and_then(|model| context.model(model)?.pictures.clone());
     let memory = if when == OcrMode::Never { None } else { kept::Kept::open(context) };
-    Ocr { reader, memory, ..Ocr::new(when, least) }
+    let passwords = passwords.iter().map(Secret::read).collect::<Result<_, _>>()?;
+    Ok(ReadOptions { reader, memory, passwords, ..ReadOptions::new(when, least) })
 }

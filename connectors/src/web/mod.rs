@@ -47,6 +47,7 @@ use self::round::Site;
 use crate::ocr;
 use crate::readers::ocr::OcrMode;
 use crate::remote::{Retry, may_pass};
+use crate::secret::Secret;
 
 /// The pause after a round that has failed, in seconds, at most.
 const AGAIN_S: f64 = 60.0;
@@ -97,6 +98,9 @@ pub struct WebConfig {
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
     #[serde(default)]
     pub ocr_model: Option<String>,
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
+    #[serde(default)]
+    pub passwords: Vec<Secret>,
     /// Seconds that a request may take. Default: 30.
     #[serde(default = "timeout_s")]
     pub timeout_s: f64,
@@ -185,7 +189,7 @@ impl CorpusSourceConfig for WebConfig {
         let prefix = self.prefix.as_ref().map(|prefix| format!("prefix: {prefix:?}, ")).unwrap_or_default();
         let sites = if self.sites.is_empty() { String::new() } else { format!("sites: {:?}, ", self.sites) };
         let Self { every_s, delay_s, trust_lastmod, keep, max_pages, max_bytes, .. } = self;
-        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence);
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence, &self.passwords);
         format!(
             "{from}{urls}{sites}{prefix}every_s: {every_s}, delay_s: {delay_s}, trust_lastmod: {trust_lastmod}, \
              keep: {keep}, max_pages: {max_pages}, max_bytes: {max_bytes}{ocr}"

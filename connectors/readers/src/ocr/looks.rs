@@ -6,7 +6,8 @@ use futures::executor::block_on;
 use parking_lot::Mutex;
 use turnflow_engine::inference::{Picture, PictureReader, Priority};
 
-use super::{Ocr, Seen};
+use super::Seen;
+use crate::options::ReadOptions;
 
 /// Opens the model that is installed, or says why there is none.
 type Open = fn() -> Result<Arc<dyn PictureReader>, String>;
@@ -21,8 +22,8 @@ pub fn look_with(open: Open) {
 }
 
 /// The model of the settings, or else the one that is installed.
-fn or_installed(ocr: &Ocr) -> Result<Arc<dyn PictureReader>, String> {
-    if let Some(reader) = &ocr.reader {
+fn or_installed(reading: &ReadOptions) -> Result<Arc<dyn PictureReader>, String> {
+    if let Some(reader) = &reading.reader {
         return Ok(reader.clone());
     }
     let mut opened = OPENED.lock();
@@ -36,9 +37,9 @@ fn or_installed(ocr: &Ocr) -> Result<Arc<dyn PictureReader>, String> {
 }
 
 /// Looks at a picture, as long as it takes, or recalls what was seen in it.
-pub(crate) fn look(ocr: &Ocr, picture: Picture) -> Result<Seen, String> {
-    let reader = or_installed(ocr)?;
-    let memory = ocr.memory.as_ref().map(|memory| (memory, key(&picture, reader.fingerprint())));
+pub(crate) fn look(reading: &ReadOptions, picture: Picture) -> Result<Seen, String> {
+    let reader = or_installed(reading)?;
+    let memory = reading.memory.as_ref().map(|memory| (memory, key(&picture, reader.fingerprint())));
     let knows = reader.knows().to_owned();
     if let Some(kept) = memory.as_ref().and_then(|(memory, key)| memory.get(key))
         && let Ok(lines) = serde_json::from_slice(&kept)
@@ -107,13 +108,14 @@ mod tests {
     #[test]
     fn a_picture_is_read_once() {
         let (reader, memory) = (Arc::new(Counting::default()), Arc::new(InMemory::default()));
-        let ocr = Ocr { reader: Some(reader.clone()), memory: Some(memory), ..Ocr::new(OcrMode::Auto, 0.5) };
+        let reading =
+            ReadOptions { reader: Some(reader.clone()), memory: Some(memory), ..ReadOptions::new(OcrMode::Auto, 0.5) };
         let picture = |value| Picture::of(2, 1, vec![value; 6]).unwrap();
-        let first = look(&ocr, picture(1)).unwrap();
-        assert_eq!(look(&ocr, picture(1)).unwrap(), first);
+        let first = look(&reading, picture(1)).unwrap();
+        assert_eq!(look(&reading, picture(1)).unwrap(), first);
         assert_eq!(*reader.0.lock(), 1);
-        look(&ocr, picture(2)).unwrap();
-        look(&ocr, Picture::of(1, 2, vec![1; 6]).unwrap()).unwrap();
+        look(&reading, picture(2)).unwrap();
+        look(&reading, Picture::of(1, 2, vec![1; 6]).unwrap()).unwrap();
         assert_eq!(*reader.0.lock(), 3);
     }
 }

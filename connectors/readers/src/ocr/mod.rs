@@ -1,4 +1,4 @@
-//! Reads the text in pictures and scans: the settings, and who looks at a picture.
+//! Reads the text in pictures and scans: when, and who looks at a picture.
 //!
 //! Readers make pictures of what has no text ([`Eyes::see`]). The model that reads them is in the main process, because it
 //! shares its work among all: a child process sends its pictures there. A program says with [`look_with`] which model
@@ -6,10 +6,8 @@
 
 mod looks;
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
-use turnflow_engine::inference::{Picture, PictureLine, PictureReader};
+use turnflow_engine::inference::{Picture, PictureLine};
 
 pub(crate) use self::looks::look;
 pub use self::looks::look_with;
@@ -31,44 +29,12 @@ pub enum OcrMode {
     Always,
 }
 
-/// How the text in pictures is read.
-#[derive(Clone)]
-pub struct Ocr {
-    /// When.
-    pub when: OcrMode,
-    /// A page of which the model is less sure, from 0 to 1, is not used.
-    pub least: f64,
-    /// The model; by default the one that is installed.
-    pub reader: Option<Arc<dyn PictureReader>>,
-    /// Keeps what was read. By default, nothing is kept.
-    pub memory: Option<Arc<dyn Memory>>,
-}
-
 /// Keeps what was read of pictures, by hashes of pictures and models.
 pub trait Memory: Send + Sync {
     /// What is kept by this key.
     fn get(&self, key: &[u8; 32]) -> Option<Vec<u8>>;
     /// Keeps something.
     fn put(&self, key: &[u8; 32], value: &[u8]);
-}
-
-impl Ocr {
-    /// With the model that is installed.
-    pub fn new(when: OcrMode, least: f64) -> Self {
-        Self { when, least, reader: None, memory: None }
-    }
-}
-
-impl Default for Ocr {
-    fn default() -> Self {
-        Self::new(OcrMode::Auto, 0.5)
-    }
-}
-
-impl std::fmt::Debug for Ocr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ocr({:?}, {})", self.when, self.least)
-    }
 }
 
 /// What a model has seen in a picture.
@@ -86,6 +52,8 @@ pub(crate) type Look<'a> = dyn FnMut(Picture) -> Result<Seen, String> + 'a;
 pub(crate) struct Eyes<'a> {
     pub when: OcrMode,
     pub least: f64,
+    /// What encrypted files are tried with.
+    pub passwords: Vec<String>,
     look: &'a mut Look<'a>,
     /// Why no more pictures are looked at.
     blind: Option<String>,
@@ -95,7 +63,7 @@ pub(crate) struct Eyes<'a> {
 
 impl<'a> Eyes<'a> {
     pub fn new(when: OcrMode, least: f64, look: &'a mut Look<'a>) -> Self {
-        Self { when, least, look, blind: None, seen: 0, knows: String::new() }
+        Self { when, least, passwords: Vec::new(), look, blind: None, seen: 0, knows: String::new() }
     }
 
     /// The lines of a picture, or why there are none: the model is not there, or fails, or there were too many pictures.

@@ -32,7 +32,7 @@ mod seen;
 mod shape;
 mod to_left;
 
-use pdfium_render::prelude::{PdfPage, Pdfium, PdfiumError, PdfiumInternalError};
+use pdfium_render::prelude::{PdfDocument, PdfPage, Pdfium, PdfiumError, PdfiumInternalError};
 
 pub(crate) use self::outline::Outline;
 pub(crate) use self::paged::Paged;
@@ -54,7 +54,8 @@ pub(crate) fn read(bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Content, ReadErr
 }
 
 fn read_with(pdfium: &Pdfium, bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Content, ReadError> {
-    let pdf = pdfium.load_pdf_from_byte_slice(bytes, None).map_err(failed)?;
+    let passwords = std::mem::take(&mut eyes.passwords);
+    let pdf = opened(pdfium, bytes, &passwords)?;
     let metadata = info::info(pdf.metadata());
     let count = pdf.pages().len();
     if count > MOST_PAGES {
@@ -74,6 +75,21 @@ fn read_with(pdfium: &Pdfium, bytes: &[u8], eyes: &mut Eyes<'_>) -> Result<Conte
         notes::add(format!("{unread} of {count} pages of a PDF could not be read"));
     }
     paged.finish(Format::Pdf, &Outline::of(&pdf), metadata, eyes)
+}
+
+/// Opens a file, an encrypted one with the password that fits.
+fn opened<'a>(pdfium: &'a Pdfium, bytes: &'a [u8], passwords: &'a [String]) -> Result<PdfDocument<'a>, ReadError> {
+    let mut opened = pdfium.load_pdf_from_byte_slice(bytes, None).map_err(failed);
+    for password in passwords {
+        if !matches!(opened, Err(ReadError::PdfEncrypted { .. })) {
+            break;
+        }
+        opened = pdfium.load_pdf_from_byte_slice(bytes, Some(password)).map_err(failed);
+    }
+    opened.map_err(|error| match error {
+        ReadError::PdfEncrypted { .. } => ReadError::PdfEncrypted { tried: passwords.len() },
+        other => other,
+    })
 }
 
 /// Reads the text of a page, or what it looks like if that is better.
@@ -99,8 +115,12 @@ fn read_page(page: &PdfPage<'_>, number: usize, paged: &mut Paged, eyes: &mut Ey
 
 fn failed(error: PdfiumError) -> ReadError {
     match error {
-        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::PasswordError) => ReadError::PdfEncrypted,
-        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::SecurityError) => ReadError::PdfEncrypted,
+        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::PasswordError) => {
+            ReadError::PdfEncrypted { tried: 0 }
+        }
+        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::SecurityError) => {
+            ReadError::PdfEncrypted { tried: 0 }
+        }
         PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::FormatError) => {
             ReadError::Broken { format: "PDF", reason: "it is no PDF, or it is damaged".to_owned() }
         }

@@ -57,6 +57,28 @@ fn what_cannot_be_read_says_why() {
 }
 
 #[test]
+fn an_encrypted_file_is_read_with_its_password() {
+    if !has_pdfium() {
+        return;
+    }
+    // Made by pypdf, with AES-256.
+    let bytes = include_bytes!("../../tests/pdf-locked.pdf");
+    let with = |passwords: &[&str]| {
+        let mut look = |_: Picture| Err("no model".to_owned());
+        let mut eyes = Eyes::new(OcrMode::Auto, 0.5, &mut look);
+        eyes.passwords = passwords.iter().map(|password| (*password).to_owned()).collect();
+        super::read(bytes, &mut eyes).map(|content| content.text).map_err(|error| error.to_string())
+    };
+    let expected = "the PDF is encrypted: give its password to its source (`passwords`)";
+    assert_eq!(with(&[]).unwrap_err(), expected);
+    assert_eq!(with(&["wrong", ""]).unwrap_err(), "the PDF is encrypted: none of the `passwords` opens it");
+    assert_eq!(with(&["wrong", "open sesame"]).unwrap(), "The vault opens at nine.");
+    assert_eq!(with(&["owner only"]).unwrap(), "The vault opens at nine.");
+    // A file that is not encrypted needs none.
+    assert!(read(&pdf("some words")).is_ok());
+}
+
+#[test]
 fn a_page_that_fails_does_not_take_the_others_with_it() {
     if !has_pdfium() {
         return;

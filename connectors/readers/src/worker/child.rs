@@ -14,7 +14,8 @@ use turnflow_engine::document::Document;
 use turnflow_engine::wording::count;
 
 use super::{Place, limits, wire};
-use crate::ocr::{self, MOST_PICTURES, Ocr};
+use crate::ocr::{self, MOST_PICTURES};
+use crate::options::ReadOptions;
 use crate::{Format, ReadError, notes};
 
 /// The variables of the environment that a child gets. All others may be secrets.
@@ -91,13 +92,13 @@ impl Child {
         format: Format,
         id: &Arc<str>,
         bytes: &[u8],
-        ocr: &Ocr,
+        reading: &ReadOptions,
         place: &Place<'_>,
     ) -> Result<Result<Document, ReadError>, Fault> {
         let most = limits::of_clock(bytes.len());
         self.files += 1;
         self.bytes += bytes.len() as u64;
-        let talked = self.talk(format, id, bytes, ocr, (most, place));
+        let talked = self.talk(format, id, bytes, reading, (most, place));
         let (read, notes) = talked.map_err(|error| self.fault(error, most))?;
         notes::log(id, &notes);
         // A reader cannot rename a document.
@@ -110,11 +111,11 @@ impl Child {
         format: Format,
         id: &Arc<str>,
         bytes: &[u8],
-        ocr: &Ocr,
+        reading: &ReadOptions,
         (most, place): (Duration, &Place<'_>),
     ) -> io::Result<wire::Answer> {
         let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
-        wire::ask(&mut stream, format, (ocr.when, ocr.least), id, bytes)?;
+        wire::ask(&mut stream, format, reading, id, bytes)?;
         for _ in 0..=MOST_PICTURES + 1 {
             match wire::said(&mut stream)? {
                 wire::Said::Answer(answer) => return Ok(answer),
@@ -124,7 +125,7 @@ impl Child {
                 }
                 wire::Said::Picture(picture) => {
                     let asked = Instant::now();
-                    let sight = place.aside(|| ocr::look(ocr, picture));
+                    let sight = place.aside(|| ocr::look(reading, picture));
                     // The child waits meanwhile.
                     stream.until += asked.elapsed() + limits::PICTURE;
                     wire::tell(&mut stream, &sight)?;

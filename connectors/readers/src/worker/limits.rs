@@ -6,6 +6,8 @@ use std::time::Duration;
 pub(super) const MEMORY: u64 = 1 << 30;
 /// Maximum size of a child's answer, in bytes.
 pub(super) const ANSWER: u64 = 512 << 20;
+/// Maximum size of the passwords of a source, in bytes.
+pub(super) const PASSWORDS: u64 = 1 << 20;
 /// Maximum size of what a child says about itself, in bytes.
 pub(super) const REASON: u64 = 1 << 10;
 /// Maximum number of pixels of a picture that a child asks about.

@@ -25,7 +25,7 @@ use turnflow_engine::document::Document;
 
 use self::child::{Child, Fault};
 pub use self::serve::serve;
-use super::{Format, Ocr, ReadError};
+use super::{Format, ReadError, ReadOptions};
 
 /// Maximum number of children that read.
 const MOST: usize = 16;
@@ -80,9 +80,14 @@ fn is_for_children(format: Format) -> bool {
 }
 
 /// Reads a file in a child; `None` if it is to be read here.
-pub(super) fn read(format: Format, id: &Arc<str>, bytes: &[u8], ocr: &Ocr) -> Option<Result<Document, ReadError>> {
+pub(super) fn read(
+    format: Format,
+    id: &Arc<str>,
+    bytes: &[u8],
+    reading: &ReadOptions,
+) -> Option<Result<Document, ReadError>> {
     let program = PROGRAM.get().filter(|_| is_for_children(format))?;
-    Some(POOL.read(program, format, id, bytes, ocr))
+    Some(POOL.read(program, format, id, bytes, reading))
 }
 
 impl Pool {
@@ -92,7 +97,7 @@ impl Pool {
         format: Format,
         id: &Arc<str>,
         bytes: &[u8],
-        ocr: &Ocr,
+        reading: &ReadOptions,
     ) -> Result<Document, ReadError> {
         let mut kept = self.take();
         // Gives the place back, whatever happens.
@@ -103,7 +108,7 @@ impl Pool {
                 Some(child) => child,
                 None => Child::start(&program.path, &program.arguments)?,
             };
-            match child.read(format, id, bytes, ocr, &place) {
+            match child.read(format, id, bytes, reading, &place) {
                 Ok(read) => {
                     if child.is_good() {
                         self.state.lock().idle.push(child);

@@ -38,6 +38,7 @@ fn serve_all() -> io::Result<()> {
         limit_time(request.bytes.len())?;
         let mut look = |picture| see(&mut input, &mut output, &picture, request.bytes.len());
         let mut eyes = Eyes::new(request.when, request.least, &mut look);
+        eyes.passwords = request.passwords;
         let read = request.format.read_seeing(request.id.into(), &request.bytes, &mut eyes);
         drop(request.bytes);
         wire::answer(&mut output, &(read.map_err(|error| error.to_string()), notes::take()))?;

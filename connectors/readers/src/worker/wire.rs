@@ -12,6 +12,7 @@ use turnflow_engine::inference::Picture;
 use super::limits;
 use crate::Format;
 use crate::ocr::{OcrMode, Seen};
+use crate::options::ReadOptions;
 
 /// What a reader answers: the document, or why there is none, and what else it says about the file.
 pub(super) type Answer = (Result<Document, String>, Vec<String>);
@@ -46,6 +47,7 @@ pub(super) struct Request {
     pub(super) format: Format,
     pub(super) when: OcrMode,
     pub(super) least: f64,
+    pub(super) passwords: Vec<String>,
     pub(super) id: String,
     pub(super) bytes: Vec<u8>,
 }
@@ -54,18 +56,20 @@ pub(super) struct Request {
 pub(super) fn ask(
     stream: &mut impl Write,
     format: Format,
-    (when, least): (OcrMode, f64),
+    reading: &ReadOptions,
     id: &str,
     bytes: &[u8],
 ) -> io::Result<()> {
+    let ReadOptions { when, least, passwords, .. } = reading;
     let number = Format::DOCUMENTS.iter().position(|one| *one == format).unwrap_or_default();
-    let when = WHENS.iter().position(|one| *one == when).unwrap_or_default();
+    let when = WHENS.iter().position(|one| one == when).unwrap_or_default();
     let mut head = vec![number as u8, when as u8];
     head.extend(least.to_le_bytes());
     head.extend((id.len() as u64).to_le_bytes());
     head.extend((bytes.len() as u64).to_le_bytes());
     head.extend(id.as_bytes());
     stream.write_all(&head)?;
+    write_json(stream, passwords)?;
     stream.write_all(bytes)?;
     stream.flush()
 }
@@ -86,7 +90,8 @@ pub(super) fn asked(stream: &mut impl Read) -> io::Result<Option<Request>> {
         return Err(wrong());
     }
     let id = String::from_utf8(exactly(stream, id_length)?).map_err(|_| wrong())?;
-    Ok(Some(Request { format, when, least, id, bytes: exactly(stream, length)? }))
+    let passwords = read_json(stream, limits::PASSWORDS)?;
+    Ok(Some(Request { format, when, least, passwords, id, bytes: exactly(stream, length)? }))
 }
 
 /// Writes an answer.
@@ -189,9 +194,11 @@ mod tests {
     #[test]
     fn requests_and_answers_arrive() {
         let mut bytes = Vec::new();
-        ask(&mut bytes, Format::Pdf, (OcrMode::Always, 0.25), "a/b.pdf", b"content").unwrap();
+        let reading = ReadOptions { passwords: ["one".to_owned()].into(), ..ReadOptions::new(OcrMode::Always, 0.25) };
+        ask(&mut bytes, Format::Pdf, &reading, "a/b.pdf", b"content").unwrap();
         let request = asked(&mut &bytes[..]).unwrap().unwrap();
         assert_eq!((request.when, request.least), (OcrMode::Always, 0.25));
+        assert_eq!(request.passwords, ["one"]);
         assert_eq!((request.format, &*request.id, &*request.bytes), (Format::Pdf, "a/b.pdf", &b"content"[..]));
         assert!(asked(&mut &b""[..]).unwrap().is_none());
         assert!(asked(&mut &bytes[..20]).is_err() && asked(&mut &b"\xff"[..]).is_err());

@@ -141,7 +141,7 @@ impl Tree<'_> {
         if matches!(self.known.get(path), Some(Known::Document(known, at)) if *known == hash && *at == modified) {
             return Ok(());
         }
-        match format.read_with(shown(path).into(), &bytes, &self.source.ocr) {
+        match format.read_with(shown(path).into(), &bytes, &self.source.reading) {
             Ok(mut document) => {
                 document.metadata = with_facts(&document, format, modified.as_deref());
                 self.known.insert(path.to_owned(), Known::Document(hash, modified));
