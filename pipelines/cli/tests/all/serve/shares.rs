@@ -71,6 +71,8 @@ async fn a_turn_is_shown_to_whoever_has_its_link_while_its_caller_may_read_it() 
     drop(server);
     let server = start(directory.path(), r#"["staff"]"#);
     assert_eq!(opened(&server, link).await.0, 403);
+    let (status, told) = send(&server, "ann", "POST", "/v1/shares", request(&record)).await;
+    assert_eq!((status, &told["error"]["code"]), (400, &json!("not_answered_here")), "{told}");
     drop(server);
     let server = start(directory.path(), r#"["board"]"#);
     until(async || opened(&server, link).await.0 == 200).await;
