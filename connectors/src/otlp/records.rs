@@ -123,19 +123,19 @@ impl Made<'_> {
         if value.as_object().is_some_and(|fields| !fields.is_empty() && !fields.contains_key(resources)) {
             return Err(format!("not a request of OTLP for this path: it has no `{resources}`"));
         }
-        let list = |value: &Json, name: &str| match value.get(name) {
-            Some(Json::Array(list)) => list.clone(),
+        let list = |value: &mut Json, name: &str| match value.get_mut(name).map(Json::take) {
+            Some(Json::Array(list)) => list,
             _ => Vec::new(),
         };
         let mut wrong = 0;
-        for of_resource in list(&value, resources) {
+        for mut of_resource in list(&mut value, resources) {
             let resource = of_resource.get("resource").unwrap_or(&Json::Null).to_string();
-            let mut of_scopes = list(&of_resource, scopes);
+            let mut of_scopes = list(&mut of_resource, scopes);
             // What it was called before 2022.
-            of_scopes.extend(list(&of_resource, "instrumentationLibrarySpans"));
-            for of_scope in of_scopes {
+            of_scopes.extend(list(&mut of_resource, "instrumentationLibrarySpans"));
+            for mut of_scope in of_scopes {
                 let scope = of_scope.get("scope").unwrap_or(&Json::Null).to_string();
-                for item in list(&of_scope, items) {
+                for item in list(&mut of_scope, items) {
                     match item.is_object() {
                         true => self.add(&resource, &scope, &item.to_string()),
                         false => wrong += 1,
