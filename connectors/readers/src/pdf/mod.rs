@@ -115,12 +115,9 @@ fn read_page(page: &PdfPage<'_>, number: usize, paged: &mut Paged, eyes: &mut Ey
 
 fn failed(error: PdfiumError) -> ReadError {
     match error {
-        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::PasswordError) => {
-            ReadError::PdfEncrypted { tried: 0 }
-        }
-        PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::SecurityError) => {
-            ReadError::PdfEncrypted { tried: 0 }
-        }
+        PdfiumError::PdfiumLibraryInternalError(
+            PdfiumInternalError::PasswordError | PdfiumInternalError::SecurityError,
+        ) => ReadError::PdfEncrypted { tried: 0 },
         PdfiumError::PdfiumLibraryInternalError(PdfiumInternalError::FormatError) => {
             ReadError::Broken { format: "PDF", reason: "it is no PDF, or it is damaged".to_owned() }
         }

@@ -81,7 +81,8 @@ const FILES: &[i64] = &[
     libc::SYS_rmdir,
 ];
 
-/// Closes this thread off. Returns what the kernel does not close; what is loaded later must be loaded before.
+/// Closes this thread off. Returns what stays open because the kernel cannot close it. Libraries that the thread needs must
+/// have been loaded before.
 pub(super) fn close() -> Option<String> {
     let files = match files() {
         Ok(RulesetStatus::NotEnforced) => Some("the kernel has no Landlock".to_owned()),
