@@ -17,6 +17,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,6 +27,7 @@ use turnflow_engine::connector::{ConnectorError, SentReply, SentRequest, TakesRe
 
 use super::door::{AGAIN_S, Door};
 use super::grpc;
+use super::tls::{SECOND, Tls};
 use super::unpack::{Fault, KNOWN, unpacked};
 use crate::remote::lasting;
 use crate::secret::Secret;
@@ -53,6 +55,8 @@ pub(super) struct Listener {
     pub token: Option<Secret>,
     /// Maximum size of a body, unpacked.
     pub max_bytes: usize,
+    /// Encrypts connections, if they are.
+    pub tls: Option<Tls>,
 }
 
 /// A body of a reply.
@@ -103,14 +107,15 @@ pub(super) struct Taking {
     pub door: Door,
     token: Option<Secret>,
     pub max_bytes: usize,
+    tls: Option<Tls>,
     /// The size of what may be under way, in KiB.
     room: Arc<Semaphore>,
 }
 
 impl Taking {
     fn of(listener: Listener) -> Self {
-        let Listener { door, token, max_bytes } = listener;
-        Self { door, token, max_bytes, room: Arc::new(Semaphore::new(AT_ONCE * max_bytes / 1024)) }
+        let Listener { door, token, max_bytes, tls } = listener;
+        Self { door, token, max_bytes, tls, room: Arc::new(Semaphore::new(AT_ONCE * max_bytes / 1024)) }
     }
 
     /// Why a request may not come in, if it may not.
@@ -252,10 +257,31 @@ async fn accept(taking: Arc<Taking>, socket: TcpListener, stop: CancellationToke
 
 async fn connection(taking: Arc<Taking>, stream: TcpStream, stop: CancellationToken) {
     let _ = stream.set_nodelay(true);
-    let Some(Ok(Some(is_second))) = stop.run_until_cancelled(tokio::time::timeout(HEADERS, is_second(&stream))).await
-    else {
+    let Some(tls) = &taking.tls else {
+        let known = tokio::time::timeout(HEADERS, is_second(&stream));
+        if let Some(Ok(Some(is_second))) = stop.run_until_cancelled(known).await {
+            serve(taking, stream, is_second, &stop).await;
+        }
         return;
     };
+    let handshake = tokio::time::timeout(HEADERS, tls.acceptor().accept(stream));
+    match stop.run_until_cancelled(handshake).await {
+        Some(Ok(Ok(stream))) => {
+            let is_second = stream.get_ref().1.alpn_protocol() == Some(SECOND);
+            serve(taking, stream, is_second, &stop).await;
+        }
+        Some(Ok(Err(error))) => tracing::debug!(%error, "a connection of OTLP is not encrypted as it should be"),
+        Some(Err(_)) | None => {}
+    }
+}
+
+/// Serves a connection over HTTP/1.1 or HTTP/2.
+async fn serve(
+    taking: Arc<Taking>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    is_second: bool,
+    stop: &CancellationToken,
+) {
     let io = TokioIo::new(stream);
     let ended = match is_second {
         true => {
@@ -267,7 +293,7 @@ async fn connection(taking: Arc<Taking>, stream: TcpStream, stop: CancellationTo
                 .initial_stream_window_size(1 << 20)
                 .initial_connection_window_size(4 << 20)
                 .serve_connection(io, answer);
-            until_stopped(connection, &stop).await
+            until_stopped(connection, stop).await
         }
         false => {
             let answer = service_fn(move |request| answer(taking.clone(), request));
@@ -275,7 +301,7 @@ async fn connection(taking: Arc<Taking>, stream: TcpStream, stop: CancellationTo
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS)
                 .serve_connection(io, answer);
-            until_stopped(connection, &stop).await
+            until_stopped(connection, stop).await
         }
     };
     if let Err(error) = ended {

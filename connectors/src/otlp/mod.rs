@@ -29,6 +29,7 @@ mod listen;
 mod records;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tls;
 mod unpack;
 mod wire;
 
@@ -45,6 +46,8 @@ use turnflow_engine::spec::from_tree;
 
 use self::door::{Batch, Door, Outcome};
 use self::listen::{Listener, Listening};
+use self::tls::Tls;
+pub use self::tls::TlsFiles;
 use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, mapped};
 use crate::secret::Secret;
 
@@ -60,6 +63,10 @@ pub struct OtlpConfig {
     /// Default: none.
     #[serde(default)]
     pub token: Option<Secret>,
+    /// The certificate and the private key, for HTTPS and for gRPC over TLS at `listen`. Files that are replaced are read
+    /// again. Default: no encryption.
+    #[serde(default)]
+    pub tls: Option<TlsFiles>,
     /// Maximum size of a request at `listen`, unpacked, in MiB. Default: 32.
     #[serde(default = "max_mb")]
     pub max_mb: usize,
@@ -131,11 +138,16 @@ impl TurnSourceConfig for OtlpConfig {
             );
             check.error("open-address", "listen", message);
         }
+        if self.listen.is_none() && self.tls.is_some() {
+            let message = "`tls` is for `listen`, which is missing: `turnflow serve` has a `tls` of its own";
+            check.error("wrong-value", "tls", message);
+        }
         self.map_fields().validate(check);
     }
 
     fn explain(&self) -> String {
         let listen = self.listen.map_or_else(|| "turnflow serve".to_owned(), |listen| listen.to_string());
+        let listen = if self.tls.is_some() { format!("{listen} with TLS") } else { listen };
         format!("listen: {listen}, max_waiting: {}{}", self.max_waiting, self.map_fields().explain())
     }
 
@@ -163,7 +175,9 @@ impl TurnSource for Otlp {
         let Self { config, context, is_kept, door, batches } = *self;
         let listening = match (config.listen, mode) {
             (Some(address), Mode::Follow) => {
-                let listener = Listener { door: door.clone(), token: config.token, max_bytes: config.max_mb << 20 };
+                let tls = config.tls.map(Tls::new).transpose()?;
+                let listener =
+                    Listener { door: door.clone(), token: config.token, max_bytes: config.max_mb << 20, tls };
                 Some(Listening::start(listener, address, context.runtime())?)
             }
             _ => None,

@@ -280,7 +280,7 @@ fn the_address_takes_only_whom_it_should_and_what_has_a_size() {
     let file = directory.path().join("token");
     std::fs::write(&file, "secret\n").unwrap();
     let open = |token| {
-        let listener = Listener { door: door.clone(), token, max_bytes: 1 << 20 };
+        let listener = Listener { door: door.clone(), token, max_bytes: 1 << 20, tls: None };
         Listening::start(listener, "127.0.0.1:0".parse().unwrap(), runtime()).unwrap()
     };
     let (own, with_token) = (open(None), open(Some(Secret::File(turnflow_engine::spec::FilePath::from(&*file)))));
@@ -309,11 +309,82 @@ fn the_address_takes_only_whom_it_should_and_what_has_a_size() {
         let (line, said) = post(listening.address, &head, body);
         assert!(line.contains(&format!(" {status} ")), "{head}: {line} {said}");
     }
-    let in_use = Listener { door: door.clone(), token: None, max_bytes: 1 << 20 };
+    let in_use = Listener { door: door.clone(), token: None, max_bytes: 1 << 20, tls: None };
     let error = Listening::start(in_use, own.address, runtime()).err().unwrap().to_string();
     assert!(error.contains("cannot listen on 127.0.0.1:"), "{error}");
     own.end(runtime());
     with_token.end(runtime());
     drop(door);
     assert_eq!(taking.join().unwrap(), 3);
+}
+
+/// A certificate of this machine in a directory, and a client that trusts it alone.
+fn certified(directory: &Path) -> (TlsFiles, tokio_rustls::rustls::ClientConfig) {
+    use tokio_rustls::rustls::pki_types::CertificateDer;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let [cert, key] = ["server.pem", "server.key"].map(|name| directory.join(name));
+    // The key first: a certificate alone that does not fit is not taken.
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+    let builder = ClientConfig::builder_with_provider(std::sync::Arc::new(ring::default_provider()));
+    let client = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let [cert, key] = [cert, key].map(|path| turnflow_engine::spec::FilePath::from(&*path));
+    (TlsFiles { cert, key }, client.with_no_client_auth())
+}
+
+/// Sends bytes over TLS in a protocol, and returns the first ones that come back, if the certificate is trusted.
+fn over_tls(
+    address: SocketAddr,
+    client: &tokio_rustls::rustls::ClientConfig,
+    protocol: &str,
+    sent: &[u8],
+) -> std::io::Result<Vec<u8>> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let mut client = client.clone();
+    client.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+    runtime().block_on(async {
+        let stream = tokio::net::TcpStream::connect(address).await?;
+        let mut stream = connector.connect("localhost".try_into().unwrap(), stream).await?;
+        stream.write_all(sent).await?;
+        let mut first = vec![0; 512];
+        let read = stream.read(&mut first).await?;
+        first.truncate(read);
+        Ok(first)
+    })
+}
+
+#[test]
+fn connections_are_encrypted_and_a_replaced_certificate_is_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let (files, client) = certified(directory.path());
+    let (door, _batches) = Door::new();
+    let tls = Some(Tls::new(files.clone()).unwrap());
+    let listener = Listener { door, token: None, max_bytes: 1 << 20, tls };
+    let listening = Listening::start(listener, "127.0.0.1:0".parse().unwrap(), runtime()).unwrap();
+    let address = listening.address;
+    let get = b"GET /v1/traces HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // The preface of HTTP/2, and empty settings.
+    let second = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+    let said = over_tls(address, &client, "http/1.1", get).unwrap();
+    assert!(said.starts_with(b"HTTP/1.1 405"), "{}", String::from_utf8_lossy(&said));
+    let said = over_tls(address, &client, "h2", &second).unwrap();
+    assert_eq!(said.get(3), Some(&4), "settings come back: {said:?}");
+    assert!(over_tls(address, &certified(other.path()).1, "h2", &second).is_err(), "not trusted");
+    assert_eq!(post(address, "Host: localhost", b"{}").0, "", "nothing is taken without TLS");
+
+    let (_, renewed) = certified(directory.path());
+    let said = over_tls(address, &renewed, "http/1.1", get).unwrap();
+    assert!(said.starts_with(b"HTTP/1.1 405"), "{}", String::from_utf8_lossy(&said));
+    std::fs::write(&files.cert.path, "no certificate").unwrap();
+    assert!(over_tls(address, &renewed, "http/1.1", get).is_ok(), "the earlier one is still used");
+    listening.end(runtime());
+    let error = Tls::new(files).err().unwrap().to_string();
+    assert!(error.contains("cannot use `") && error.contains("server.pem"), "{error}");
 }
