@@ -35,6 +35,8 @@ pub struct Held {
 pub struct Stream {
     options: Options,
     held: BTreeMap<u64, Held>,
+    /// No message is due before this.
+    none_before: u64,
     next: u64,
     /// Of each conversation the questions in a row that wait, the last ones that came.
     rows: HashMap<String, Vec<u64>>,
@@ -62,7 +64,9 @@ type Place = (Option<Val>, u64);
 impl Stream {
     /// Goes on with what waits, by its numbers. `next` is larger than all numbers before.
     pub fn new(options: Options, held: BTreeMap<u64, Held>, next: u64) -> Self {
-        Self { options, held, next, rows: HashMap::new() }
+        let mut stream = Self { options, held, none_before: 0, next, rows: HashMap::new() };
+        stream.look();
+        stream
     }
 
     /// The number of the next message.
@@ -80,9 +84,14 @@ impl Stream {
         self.held.len()
     }
 
-    /// When the first one is due.
+    /// When the first one is due; earlier, if it waits for further questions since.
     pub fn due(&self) -> Option<u64> {
-        self.held.values().filter_map(|held| held.due).min()
+        (self.none_before < u64::MAX).then_some(self.none_before)
+    }
+
+    /// Looks when the first one is due.
+    fn look(&mut self) {
+        self.none_before = self.held.values().filter_map(|held| held.due).min().unwrap_or(u64::MAX);
     }
 
     /// Takes what a mapping gives for a record. Returns the numbers.
@@ -94,6 +103,7 @@ impl Stream {
                 Item::Call(call) => call.at = self.next,
             }
             self.row(&item, due);
+            self.none_before = self.none_before.min(due);
             self.held.insert(self.next, Held { due: Some(due), position: position.to_owned(), item });
             self.next += 1;
         }
@@ -132,18 +142,24 @@ impl Stream {
         for held in self.held.values_mut() {
             held.due = held.due.map(|due| due.min(most));
         }
+        self.look();
     }
 
     /// The first ones are due now.
     pub fn hurry(&mut self, number: usize) {
         self.held.values_mut().take(number).for_each(|held| held.due = Some(0));
+        self.look();
     }
 
     /// Makes turns of what is due, or of all.
     pub fn release(&mut self, now: u64, all: bool, memory: &mut dyn Memory) -> Released {
         let mut released = Released::default();
         let is_due = |held: &Held| all || held.due.is_some_and(|due| due <= now);
+        if !all && now < self.none_before {
+            return released;
+        }
         if !self.held.values().any(is_due) {
+            self.look();
             return released;
         }
         let mut messages = self.due_messages(&is_due, memory);
@@ -217,6 +233,7 @@ impl Stream {
                 held.due = None;
             }
         }
+        self.look();
         turns.sort_by_key(|(at, ..)| *at);
         released.turns.extend(turns.into_iter().map(|(_, turn, position)| (turn, position)));
         released
@@ -229,13 +246,13 @@ impl Stream {
             Item::Message(_) => None,
         });
         let calls: Vec<(u64, &Call, bool)> = calls.collect();
-        let Some(last) = calls.iter().filter(|call| call.2).map(|(at, call, _)| (call.order.clone(), *at)).max() else {
+        let Some(last) = calls.iter().filter(|call| call.2).map(|(at, call, _)| (&call.order, *at)).max() else {
             return Vec::new();
         };
         let ids: HashSet<&str> =
             calls.iter().filter(|call| call.2).filter_map(|(_, call, _)| call.id.as_deref()).collect();
         let belongs = |at: u64, call: &Call| {
-            (call.order.clone(), at) <= last || call.id.as_deref().is_some_and(|id| ids.contains(id))
+            (&call.order, at) <= last || call.id.as_deref().is_some_and(|id| ids.contains(id))
         };
         let due: Vec<u64> = calls.iter().filter(|(at, call, _)| belongs(*at, call)).map(|(at, ..)| *at).collect();
         let taken = due.iter().filter_map(|at| self.held.get(at)).filter_map(|held| match &held.item {

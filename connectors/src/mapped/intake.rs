@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 use turnflow_engine::connector::{Mode, Offsets, SourceOffset, Stopped, TakesRecords, TurnOutput};
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::panics::caught;
-use turnflow_records::{Item, Mapping, Odd, Record, Source, Stream, decode};
+use turnflow_records::{Item, Mapping, Odd, Record, Released, Source, Stream, decode};
 
 use super::store::{Change, Known, Refused, Store, Stored};
 use super::{Counts, IntakeOptions, fitting};
@@ -19,6 +19,9 @@ use super::{Counts, IntakeOptions, fitting};
 const AHEAD: usize = 2048;
 /// Maximum size of such records, in bytes; one may be larger.
 const AHEAD_BYTES: usize = 64 << 20;
+/// Between two looks at all messages that wait, so many times the time that one takes passes, and at most this time.
+const REST: u32 = 8;
+const LONGEST_REST: Duration = Duration::from_millis(500);
 /// How often a wait looks whether the engine stops.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -66,6 +69,8 @@ struct Taken {
     unstored_bytes: usize,
     /// The first number of a message that is not stored.
     first_unstored: u64,
+    /// Messages are looked at again from then on.
+    rests_until: Option<Instant>,
     /// Whether there is something to store.
     is_changed: bool,
     /// All messages before this number existed at the start.
@@ -100,6 +105,7 @@ impl Intake {
             unstored: 0,
             unstored_bytes: 0,
             first_unstored: stored.next_held,
+            rests_until: None,
             is_changed: false,
             caught_up: None,
             left_out: HashMap::new(),
@@ -165,9 +171,12 @@ impl Intake {
         (taken.made == 0 && taken.refused.number > 0).then(|| taken.refused.clone())
     }
 
-    /// When the first message is due.
-    pub fn due(&self) -> Option<u64> {
-        self.taken.lock().stream.due()
+    /// How long it takes until messages are due and looked at.
+    pub fn due(&self) -> Option<Duration> {
+        let taken = self.taken.lock();
+        let due = Duration::from_millis(taken.stream.due()?.saturating_sub(now()));
+        let rest = taken.rests_until.map(|until| until.saturating_duration_since(Instant::now()));
+        Some(due.max(rest.unwrap_or_default()))
     }
 
     /// Whether all messages that existed at the start are turns, or wait for their agent.
@@ -195,14 +204,20 @@ impl Intake {
     /// Makes turns of what is due, or of all after the last record. `None` if nothing has changed.
     pub fn release(&self, store: &Store, has_ended: bool) -> Result<Option<Change>, DatabaseError> {
         let mut taken = self.taken.lock();
-        let Taken { stream, known, .. } = &mut *taken;
+        let Taken { stream, known, rests_until, .. } = &mut *taken;
         let excess = stream.waiting().saturating_sub(self.options.max_waiting);
         if excess > 0 {
             stream.hurry(excess + self.options.max_waiting / 10);
         }
-        let mut memory = known.with(store);
-        let released = stream.release(now(), has_ended && self.is_complete.load(Ordering::Acquire), &mut memory);
-        memory.error()?;
+        let begun = Instant::now();
+        let rests = excess == 0 && !has_ended && rests_until.is_some_and(|until| begun < until);
+        let mut released = Released::default();
+        if !rests {
+            let mut memory = known.with(store);
+            released = stream.release(now(), has_ended && self.is_complete.load(Ordering::Acquire), &mut memory);
+            memory.error()?;
+            *rests_until = Some(begun + (begun.elapsed() * REST).min(LONGEST_REST));
+        }
         if !taken.is_changed && released.done.is_empty() && released.waiting.is_empty() {
             return Ok(None);
         }

@@ -27,7 +27,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use turnflow_engine::component::{Building, ComponentContext};
 use turnflow_engine::connector::{
@@ -38,7 +38,7 @@ use turnflow_engine::panics::caught;
 
 pub use self::config::{ConversationsConfig, MapConfig, MapFields, Reads};
 pub(crate) use self::fitting::fitting;
-use self::intake::{Intake, now};
+use self::intake::Intake;
 #[cfg(feature = "remote")]
 pub(crate) use self::keys::{Changes, KeyMap};
 use self::reader::Reader;
@@ -53,6 +53,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Least and most time until it is looked for messages that are due.
 const LEAST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_secs(1);
+/// Most time between two changes of the store while records keep coming.
+const LONGEST_REST: Duration = Duration::from_millis(20);
 
 /// Wraps a source, if its configuration has a mapping.
 pub(crate) fn mapped<'a>(
@@ -240,14 +242,21 @@ fn pump(
     let mut unstored = None;
     // What is stored in memory only, and not covered by a checkpoint.
     let mut unsafe_input: Option<Offsets> = None;
+    // While records keep coming, many are stored at once.
+    let mut rest = Duration::ZERO;
     loop {
+        if output.stop().wait(std::mem::take(&mut rest)) {
+            return Err(Stopped.into());
+        }
         let has_ended = intake.has_ended();
         let mut step = || -> Result<Option<Offsets>, ConnectorError> {
             if unstored.is_none() {
                 unstored = intake.release(store, has_ended).map_err(crate::turns::failed)?;
             }
             let Some(change) = &unstored else { return Ok(None) };
+            let begun = Instant::now();
             store.commit(change).map_err(crate::turns::failed)?;
+            rest = (begun.elapsed() * 2).min(LONGEST_REST);
             let input = change.input.clone();
             unstored = None;
             Ok(Some(input))
@@ -286,7 +295,7 @@ fn pump(
         if has_ended {
             return Ok(());
         }
-        let due = intake.due().map_or(MOST, |due| Duration::from_millis(due.saturating_sub(now())));
+        let due = intake.due().unwrap_or(MOST);
         crossbeam_channel::select! {
             recv(intake.changed()) -> _ => {}
             recv(output.acknowledgements().changed()) -> _ => {}
