@@ -44,6 +44,8 @@ impl Log {
             let now = second as u64 * 1000;
             stream.take(self.items(*number), &format!("log:{number}"), now + settle * 1000);
             take(stream.release(now, false, &mut memory));
+            let first = stream.held.values().filter_map(|held| held.due).min();
+            assert_eq!(stream.due(), first, "nothing that is due is overlooked");
         }
         take(stream.release(0, true, &mut memory));
         assert_eq!(stream.waiting(), 0);
