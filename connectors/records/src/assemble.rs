@@ -7,7 +7,7 @@ use jaq_json::Val;
 use crate::Turn;
 use crate::calls;
 use crate::chains::{branch, with_conversations};
-use crate::known::{InMemory, Shared};
+use crate::known::{InMemory, Shared, Spoke};
 use crate::message::{Call, Item, Message, Options};
 
 /// Number of messages that became no turn, by the reason.
@@ -265,8 +265,13 @@ fn has_text(message: &Message) -> bool {
 
 /// Numbers the turns of a conversation.
 fn number(name: &str, messages: Vec<Message>, turns: &mut Vec<Turn>, left_out: &mut LeftOut) {
-    let mut last = 0;
-    turns.extend(messages.into_iter().filter_map(|message| turn_of(name, message, &mut last, left_out)));
+    let (mut last, mut spoke) = (0, None);
+    let has_agent = messages.iter().any(is_agent);
+    turns.extend(messages.into_iter().filter_map(|message| {
+        let mut turn = turn_of(name, message, &mut last, left_out)?;
+        Spoke::mark(&mut spoke, &mut turn, None, None, has_agent);
+        Some(turn)
+    }));
 }
 
 /// The turn that a message is, if it is one. `last` is the number of the last question.

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
+use crate::{IN_ROW, Turn};
 
 /// Remembers texts by key. The implementor keeps errors of its store, and reports them when it stores.
 pub trait Memory {
@@ -46,6 +47,31 @@ pub(crate) struct Conversation {
     /// Whether a person answers.
     #[serde(default)]
     pub is_handed_over: bool,
+    /// Who spoke last, and the id of what was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoke: Option<Spoke>,
+}
+
+/// What was said last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spoke {
+    pub is_agent: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+impl Spoke {
+    /// Marks a turn that follows one of the same speaker. `parent` is the id of what it follows, if that is known.
+    /// `is_whole`: the log is read as a whole, and its agent speaks in it.
+    pub fn mark(before: &mut Option<Self>, turn: &mut Turn, id: Option<String>, parent: Option<&str>, is_whole: bool) {
+        let is_agent = turn.speaker == "agent";
+        let follows = |before: &Self| parent.is_none_or(|parent| before.id.as_deref() == Some(parent));
+        let is_in_row = before.as_ref().is_some_and(|before| before.is_agent == is_agent && follows(before));
+        if is_in_row && (is_agent || is_whole) {
+            turn.fields.insert(IN_ROW.to_owned(), true.into());
+        }
+        *before = Some(Self { is_agent, id });
+    }
 }
 
 /// A message that became a turn, or was left out.

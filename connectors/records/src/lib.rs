@@ -76,6 +76,10 @@ pub struct Turn {
 /// said, in hexadecimal digits. If the text is empty, nothing else is said.
 pub const REMOVED: &str = "removed";
 
+/// The field of a turn that follows one of the same speaker, with nothing in between: of each such turn of an agent, and of
+/// a question in a log that is read as a whole and has its agent's replies.
+pub const IN_ROW: &str = "in_row";
+
 /// What a mapping makes of files.
 #[derive(Debug, Default)]
 pub struct Mapped {

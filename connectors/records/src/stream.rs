@@ -15,7 +15,7 @@ use crate::assemble::{
 };
 use crate::calls;
 use crate::chains::{branch, with_conversations};
-use crate::known::{self, Conversation, Memory, Said, Shared, Turned};
+use crate::known::{self, Conversation, Memory, Said, Shared, Spoke, Turned};
 use crate::message::{Call, Item, Message, Options};
 use crate::{REMOVED, Turn};
 
@@ -40,6 +40,8 @@ pub struct Stream {
     next: u64,
     /// Of each conversation the questions in a row that wait, the last ones that came.
     rows: HashMap<String, Vec<u64>>,
+    /// The log is read once, to its end.
+    is_whole: bool,
 }
 
 /// Maximum number of questions in a row that wait for each other.
@@ -64,9 +66,15 @@ type Place = (Option<Val>, u64);
 impl Stream {
     /// Goes on with what waits, by its numbers. `next` is larger than all numbers before.
     pub fn new(options: Options, held: BTreeMap<u64, Held>, next: u64) -> Self {
-        let mut stream = Self { options, held, none_before: 0, next, rows: HashMap::new() };
+        let mut stream = Self { options, held, none_before: 0, next, rows: HashMap::new(), is_whole: false };
         stream.look();
         stream
+    }
+
+    /// The same, for a log that is read once, to its end.
+    #[must_use]
+    pub fn of_whole(self, is_whole: bool) -> Self {
+        Self { is_whole, ..self }
     }
 
     /// The number of the next message.
@@ -251,9 +259,8 @@ impl Stream {
         };
         let ids: HashSet<&str> =
             calls.iter().filter(|call| call.2).filter_map(|(_, call, _)| call.id.as_deref()).collect();
-        let belongs = |at: u64, call: &Call| {
-            (&call.order, at) <= last || call.id.as_deref().is_some_and(|id| ids.contains(id))
-        };
+        let belongs =
+            |at: u64, call: &Call| (&call.order, at) <= last || call.id.as_deref().is_some_and(|id| ids.contains(id));
         let due: Vec<u64> = calls.iter().filter(|(at, call, _)| belongs(*at, call)).map(|(at, ..)| *at).collect();
         let taken = due.iter().filter_map(|at| self.held.get(at)).filter_map(|held| match &held.item {
             Item::Call(call) => Some((**call).clone()),
@@ -369,7 +376,7 @@ impl Stream {
             }
             self.part(name, conversation, std::mem::take(&mut part), memory, left_out, &mut found);
             if conversation.has_begun {
-                (conversation.part, conversation.last) = (conversation.part + 1, 0);
+                (conversation.part, conversation.last, conversation.spoke) = (conversation.part + 1, 0, None);
             }
             conversation.has_begun = true;
         }
@@ -433,10 +440,16 @@ impl Stream {
         for message in messages {
             let (at, own, parent) = (message.at, message.id.clone(), message.parent.clone());
             // On another branch, the numbers go on from the parent's.
+            let follows = parent.clone();
             let parent = parent.filter(|_| self.options.branch).and_then(|id| known::get::<Said>(memory, &id));
             let mut last = parent.map_or(conversation.last, |said| said.turn);
             let version = message.version.clone();
-            let turn = turn_of(&id, message, &mut last, left_out);
+            let mut turn = turn_of(&id, message, &mut last, left_out);
+            if let Some(turn) = &mut turn {
+                let follows = follows.filter(|_| self.options.branch);
+                let is_whole = self.is_whole && conversation.has_agent;
+                Spoke::mark(&mut conversation.spoke, turn, own.clone(), follows.as_deref(), is_whole);
+            }
             let may_change = turn.as_ref().filter(|_| self.options.revise && own.is_some() && !parts.contains_key(&at));
             let turned = may_change.map(|turn| Turned {
                 id: id.clone(),

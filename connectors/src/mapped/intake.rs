@@ -88,7 +88,8 @@ impl Intake {
         stored: Stored,
         output: TurnOutput,
     ) -> Self {
-        let mut stream = Stream::new(options.assembly.clone(), stored.held, stored.next_held);
+        let stream = Stream::new(options.assembly.clone(), stored.held, stored.next_held);
+        let mut stream = stream.of_whole(mode == Mode::Once);
         if mode == Mode::Follow {
             // What waited for the end of a log that was read once, or the clock was set.
             stream.no_later(now() + options.settle_ms);

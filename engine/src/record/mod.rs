@@ -37,6 +37,10 @@ pub const REPLY: &str = "reply";
 /// hexadecimal digits, if its turn may have several.
 pub const REMOVED: &str = "removed";
 
+/// The field of a record that follows one of the same speaker, with nothing in between. What an agent says is in addition to
+/// what it has said in its turn then, and no other version of it; before a question, our own answer is left out.
+pub const IN_ROW: &str = "in_row";
+
 /// The hash of what is said, by which [`REMOVED`] names it.
 pub fn text_hash(text: &str) -> u64 {
     let hash = blake3::hash(text.trim().as_bytes());

@@ -13,7 +13,7 @@ use super::held::Conversation;
 use super::withdrawn::is_version;
 use crate::durable::{Said, StoredConversation};
 use crate::plan::AnswerMode;
-use crate::record::Speaker;
+use crate::record::{IN_ROW, Speaker};
 use crate::turns::Read;
 
 /// What a conversation knows of a record.
@@ -25,6 +25,11 @@ enum Known {
     Same,
     /// It has another text of the turn, at this place in its history.
     Other(usize),
+}
+
+/// Whether what a record says follows what its speaker has said before.
+pub(super) fn is_in_row(read: &Read) -> bool {
+    read.record.extra.get(IN_ROW).is_some_and(|is_in_row| is_in_row == true)
 }
 
 impl Conversation {
@@ -55,6 +60,9 @@ impl Conversations {
 
     /// Whether the conversation has the same record. If it has another text of the turn, its history ends before it.
     pub(super) fn came_again(&mut self, id: &Arc<str>, read: &Read) -> bool {
+        if read.record.speaker == Speaker::Agent && is_in_row(read) {
+            return false;
+        }
         let is_queued = self.source.is_queue || read.place.is_none() || read.history.is_some();
         let (idle_s, is_live) = (self.shared.limits.read().idle_s, self.is_live());
         let Some(conversation) = self.held.get(id).filter(|_| !is_queued) else { return false };

@@ -42,7 +42,7 @@ use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnsShared, WorkerSt
 use crate::connector::SourceOffset;
 use crate::durable::Loaded;
 use crate::principal::Renewed;
-use crate::record::{REMOVED, REPLY, Speaker, Turn, Utterance};
+use crate::record::{IN_ROW, REMOVED, REPLY, Speaker, Turn, Utterance};
 use crate::wake::WakeSlot;
 
 /// The pause between attempts to load conversations.
@@ -324,6 +324,7 @@ impl Conversations {
         if withdrawn::is_version(read) {
             record.extra.remove(REMOVED);
         }
+        record.extra.remove(IN_ROW);
         if let Some(question) = question {
             let reply = std::mem::replace(&mut record.text, question);
             record.extra.insert(REPLY.to_owned(), (*reply).into());

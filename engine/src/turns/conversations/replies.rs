@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::Conversations;
+use super::again::is_in_row;
 use super::held::Conversation;
 use crate::record::{REPLY, Speaker, Utterance, groups};
 use crate::turns::Read;
@@ -48,10 +49,18 @@ fn has_reply(read: &Read) -> bool {
 }
 
 impl Conversation {
+    /// In a log with its agent's replies, nothing of ours stands between two questions.
+    fn without_own(&mut self, read: &Read) {
+        if is_in_row(read) {
+            self.reply = None;
+        }
+    }
+
     /// Adds what a record says without a turn.
     pub fn hear(&mut self, read: &Read, limit: usize) {
         let text = read.record.text.clone();
         if read.record.speaker == Speaker::User {
+            self.without_own(read);
             self.continue_for(groups(&read.record.extra));
             self.ask(read.turn(), text, limit);
         } else {
@@ -81,6 +90,7 @@ impl Conversation {
             self.say(Speaker::Agent, read.turn(), text, limit);
             return (history, true);
         }
+        self.without_own(read);
         self.continue_for(groups(&read.record.extra));
         let history = read.history.clone().unwrap_or_else(|| self.seen(seen));
         self.ask(read.turn(), text, limit);
