@@ -16,15 +16,19 @@ pub(crate) type LeftOut = BTreeMap<&'static str, u64>;
 /// Makes turns of what a mapping gave, in the order of its records.
 pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     let (mut messages, mut model_calls) = (Vec::new(), Vec::new());
-    for item in items {
+    for (at, item) in (1..).zip(items) {
         match item {
-            Item::Message(message) => messages.push(*message),
-            Item::Call(call) => model_calls.push(*call),
+            Item::Message(message) => messages.push(Message { at, ..*message }),
+            // Calls without an id have a number.
+            Item::Call(call) => model_calls.push(Call { at, ..*call }),
         }
     }
     let mut left_out = LeftOut::new();
-    number_calls(&mut model_calls);
+    let has_both = !messages.is_empty() && !model_calls.is_empty();
     messages.extend(calls::messages(model_calls, &mut InMemory::default(), &mut left_out));
+    if has_both {
+        messages.sort_by_key(|message| message.at);
+    }
     let messages = with_conversations(joined(versions(messages, &mut left_out)));
     // Conversations in the order in which they came.
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -49,7 +53,7 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
             *left_out.entry("without the agent").or_default() += messages.len() as u64;
             continue;
         }
-        messages.sort_by(|a, b| a.order.cmp(&b.order));
+        sort(&mut messages);
         if options.branch {
             let before = messages.len();
             messages = branch(messages);
@@ -69,11 +73,24 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     (turns, left_out)
 }
 
-/// Calls without an id have a number.
-fn number_calls(calls: &mut [Call]) {
-    for (number, call) in (1..).zip(calls) {
-        call.at = number;
+/// Puts messages of a conversation in their order. One that has none comes after its parent, or else after the one that
+/// came before it.
+pub(crate) fn sort(messages: &mut [Message]) {
+    let with = messages.iter().filter(|message| message.order.is_some()).count();
+    if with > 0 && with < messages.len() {
+        let of_ids = messages.iter().filter_map(|message| Some((message.id.clone()?, message.order.clone()?)));
+        let mut of_ids: HashMap<String, Val> = of_ids.collect();
+        let mut last = None;
+        for message in messages.iter_mut() {
+            if message.order.is_none() {
+                let of_parent = message.parent.as_ref().and_then(|parent| of_ids.get(parent));
+                message.order = of_parent.cloned().or_else(|| last.clone());
+                of_ids.extend(message.id.clone().zip(message.order.clone()));
+            }
+            last.clone_from(&message.order);
+        }
     }
+    messages.sort_by(|a, b| a.order.cmp(&b.order));
 }
 
 pub(crate) fn is_agent(message: &Message) -> bool {

@@ -125,6 +125,8 @@ pub struct Call {
     pub id: Option<String>,
     /// The conversation, if the caller names one.
     pub conversation: Option<String>,
+    /// The id of the answer that it goes on with, if no conversation is named.
+    pub parent: Option<String>,
     /// Whether the conversation is found by its messages if it is not known.
     pub guess: bool,
     /// With `guess`: calls of one group, such as a trace, are one conversation, if each goes on with what was said before.
@@ -235,6 +237,7 @@ impl Call {
             match &*name {
                 "id" => call.id = Some(id(&name, &value)?),
                 "conversation" => call.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
+                "parent" => call.parent = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "guess" => call.guess = flag(&name, &value)?,
                 "group" => call.group = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "order" => call.order = Some(value),

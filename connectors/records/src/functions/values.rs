@@ -7,7 +7,8 @@ use crate::jq;
 use crate::message::text_of;
 
 /// The types of parts that are texts.
-const TEXTS: &[&str] = &["text", "input_text", "output_text", "summary_text", "input_audio", "output_audio", "audio"];
+const TEXTS: &[&str] =
+    &["text", "input_text", "output_text", "summary_text", "input_audio", "output_audio", "audio", "refusal"];
 
 /// So many fields are compared with a name sooner than the name is made a key.
 const FEW: usize = 12;
@@ -115,7 +116,7 @@ fn part_text(part: &Val) -> String {
         Some(kind) => text_of(kind).is_some_and(|kind| TEXTS.contains(&&*kind)),
         None => matches!(part, Val::Obj(_)),
     };
-    let inner = ["text", "content", "transcript"].iter().find_map(|name| field(part, name));
+    let inner = ["text", "content", "transcript", "refusal"].iter().find_map(|name| field(part, name));
     inner.filter(|_| is_text && !is_thought).map(parts_text).unwrap_or_default()
 }
 
