@@ -37,7 +37,8 @@ pub mod presets;
 mod stream;
 mod times;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -146,7 +147,7 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
     Ok(mapped)
 }
 
-/// The presets that make turns of these files, those with the most turns first.
+/// The presets that make turns of these files, those that fit best first.
 ///
 /// # Errors
 ///
@@ -168,8 +169,24 @@ pub fn recognise(paths: &[PathBuf], columns: Option<Columns<'_>>) -> Result<Vec<
             found.push((*name, mapped));
         }
     }
-    found.sort_by_key(|(_, mapped)| std::cmp::Reverse(mapped.turns.len()));
+    found.sort_by_cached_key(|(_, mapped)| mapped.fit());
     Ok(found)
+}
+
+impl Mapped {
+    /// The conversations of the turns.
+    #[must_use]
+    pub fn conversations(&self) -> BTreeSet<&str> {
+        self.turns.iter().map(|turn| &*turn.conversation_id).collect()
+    }
+
+    /// How well the mapping fits what it has read; less is better: first, how much it finds, where what is repeated counts
+    /// once, then how few records it skips, how many turns have a time, and in how few conversations they are joined.
+    fn fit(&self) -> impl Ord + use<> {
+        let found: HashSet<(&str, &str)> = self.turns.iter().map(|turn| (turn.speaker, &*turn.text)).collect();
+        let times = self.turns.iter().filter(|turn| turn.timestamp.is_some()).count();
+        (Reverse(found.len()), self.skipped, Reverse(times), self.conversations().len())
+    }
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ fn what_fits_and_what_is_wrong_is_told() {
         assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{arguments:?}");
         words.iter().for_each(|word| assert!(ended.err.contains(word), "{arguments:?}: {}", ended.err));
     };
-    failed(&["map", "proxy.jsonl"], &["give a preset: of this log, `litellm-payload` (3 turns)"]);
+    failed(&["map", "proxy.jsonl"], &["give a preset: of this log, `litellm-payload` (3 turns in 1 conversation)"]);
     failed(
         &["map", "--preset", "litellm-payloads", "proxy.jsonl"],
         &["no preset `litellm-payloads` (did you mean `litellm-payload`?)"],
