@@ -121,16 +121,19 @@ pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Me
         *left_out.entry("another version").or_default() += 1;
         let is_better = (message.rank, &first.version) <= (first.rank, &message.version)
             && (message.rank < first.rank || message.version >= first.version);
-        let at = first.at;
+        let (at, again) = (first.at, message.at.max(first.again));
+        let is_last = message.last;
         let (time, order) = (first.time.or(message.time), first.order.clone().or_else(|| message.order.clone()));
         let to_agent = first.to_agent || message.to_agent;
         let conversation = first.conversation.clone().or_else(|| message.conversation.clone());
-        let parent = first.parent.clone().or_else(|| message.parent.clone());
+        let (one, other) = if is_better { (&message, &*first) } else { (&*first, &message) };
+        let parent = one.parent.clone().or_else(|| other.parent.clone());
         if is_better {
             *first = message;
         }
         (first.time, first.order, first.to_agent, first.conversation, first.parent, first.at) =
             (time, order, to_agent, conversation, parent, at);
+        (first.again, first.last) = (again, is_last);
     }
     *left_out.entry("deleted").or_default() += removed.iter().filter(|id| places.contains_key(*id)).count() as u64;
     kept.retain(|message| message.id.as_ref().is_none_or(|id| !removed.contains(id)));

@@ -98,6 +98,8 @@ pub struct Message {
     /// Messages with one key share conversation, speaker, time and order. With several keys, it takes what it does not
     /// have itself from those of each key.
     pub join: Vec<String>,
+    /// Its conversation ends with it, as far as its record knows. Of branches, that of the last such message counts.
+    pub last: bool,
     /// It is deleted.
     pub removed: bool,
     /// It takes back the last question before it, and what followed.
@@ -115,6 +117,13 @@ pub struct Message {
     pub fields: Option<Box<Map<String, Json>>>,
     /// Counts what has come.
     pub at: u64,
+    /// The same of its last version, if it has come again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub again: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A call of a model: the messages that it was sent, and its answer.
@@ -210,6 +219,7 @@ impl Message {
                     }
                 }
                 "merge" => message.merge = Some(id(&name, &value)?),
+                "last" => message.last = flag(&name, &value)?,
                 "removed" => message.removed = flag(&name, &value)?,
                 "rewind" => message.rewind = flag(&name, &value)?,
                 "starts" => message.starts = flag(&name, &value)?,

@@ -2,6 +2,7 @@ use super::*;
 use crate::{Mapping, map_files};
 
 mod calls;
+mod chats;
 
 /// The turns that a preset makes of files.
 fn turns_of(name: &str, files: &[(&str, &str)]) -> Vec<crate::Turn> {
