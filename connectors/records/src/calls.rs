@@ -44,6 +44,7 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
         false => {}
     }
     let messages: Vec<Message> = messages.into_iter().filter(is_turn).collect();
+    let is_cut = messages.iter().any(|message| message.cut);
     let answer = answer.filter(|answer| is_turn(answer) && !now.is_answered);
     if messages.is_empty() && answer.is_none() {
         return Some(match called {
@@ -122,6 +123,8 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
     let (before, end_before) = (history.all.clone(), known::end_of(&history.last));
     let overlap = match goes_on(&history) {
         true => history.count,
+        // Of a history that was cut off, the text of the last message may be, too.
+        false if is_cut && is_known(&history, &short) => short.len(),
         false => {
             let most = history.last.len().min(short.len());
             let ends = |count: &usize| history.last[history.last.len() - count..] == short[..*count];
@@ -217,6 +220,12 @@ pub(crate) fn joined(calls: Vec<Call>) -> Vec<Call> {
         }
     }
     all
+}
+
+/// Whether all of these messages were said at the beginning of a history, but perhaps for the end of the last one.
+fn is_known(history: &History, said: &[u64]) -> bool {
+    let same = history.last.iter().zip(said).take_while(|(one, other)| one == other).count();
+    history.count == history.last.len() && history.count >= said.len() && same + 1 >= said.len()
 }
 
 fn is_turn(message: &Message) -> bool {

@@ -1,5 +1,6 @@
 //! What programs can do beside jq: texts of parts, texts of markup, times.
 
+mod cut;
 mod html;
 mod values;
 
@@ -42,7 +43,8 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("content_text", v(0), |cv| bome(Ok(Value::from(values::content_text(&cv.1.val))))),
         ("messages_of", v(1), |mut cv| {
             let speaker = cv.0.pop_var();
-            bome(Ok(Value::of(values::messages_of(&cv.1.val, &speaker.val), 2)))
+            let found = values::messages_of(&cv.1.val, &speaker.val);
+            bome(found.map(|found| Value::of(found, 2)).map_err(told))
         }),
         ("otlp_value", v(0), |cv| bome(Ok(Value::of(values::otlp_value(&cv.1.val), cv.1.depth)))),
         ("attributes", v(0), |cv| {

@@ -110,6 +110,8 @@ pub struct Message {
     pub merge: Option<String>,
     /// It is said to the agent.
     pub to_agent: bool,
+    /// It is of a list of messages that was cut off.
+    pub cut: bool,
     /// From here on, a person answers, or no more.
     pub hand_over: Option<bool>,
     /// Further fields of the turn.
@@ -223,6 +225,7 @@ impl Message {
                 "removed" => message.removed = flag(&name, &value)?,
                 "rewind" => message.rewind = flag(&name, &value)?,
                 "starts" => message.starts = flag(&name, &value)?,
+                "cut" => message.cut = flag(&name, &value)?,
                 "to_agent" => message.to_agent = flag(&name, &value)?,
                 "hand_over" => message.hand_over = Some(flag(&name, &value)?),
                 "fields" => {

@@ -1,6 +1,7 @@
 //! Calls of models: whole, as streams, failed, with their histories.
 
 use super::{of_files, turns_of};
+use crate::{Mapping, map_files};
 
 #[test]
 fn responses_bring_their_history_along_or_fail() {
@@ -126,5 +127,57 @@ fn answers_have_times() {
     ] {
         let times: Vec<Option<f64>> = turns_of(name, &[("log.jsonl", log)]).iter().map(|turn| turn.timestamp).collect();
         assert_eq!(times, [Some(100.0), Some(100.0)], "{name}");
+    }
+}
+
+/// A span of a call, whose messages were recorded up to a limit.
+fn span(id: u32, input: &str, limit: usize, output: &str) -> String {
+    let attribute = |key: &str, value: &str| serde_json::json!({"key": key, "value": {"stringValue": value}});
+    let input = input.get(..limit).unwrap_or(input);
+    let span = serde_json::json!({"spanId": id.to_string(), "traceId": "t", "startTimeUnixNano": format!("177270130{id}000000000"),
+        "endTimeUnixNano": format!("177270130{id}500000000"), "attributes": [
+        attribute("gen_ai.operation.name", "chat"), attribute("gen_ai.conversation.id", "c"),
+        attribute("gen_ai.input.messages", input), attribute("gen_ai.output.messages", output)]});
+    serde_json::json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).to_string()
+}
+
+fn said(of: &[(&str, &str)]) -> String {
+    let messages: Vec<_> = of
+        .iter()
+        .map(|(role, text)| serde_json::json!({"role": role, "parts": [{"type": "text", "content": text}]}))
+        .collect();
+    serde_json::to_string(&messages).unwrap()
+}
+
+/// Limits of the lengths of attributes cut JSON anywhere.
+#[test]
+fn messages_that_are_cut_off_are_read_as_far_as_they_go() {
+    let answer = said(&[("assistant", "At ten.")]);
+    let first = [("user", "When does the ferry leave?")];
+    let second = [first[0], ("assistant", "At ten."), ("user", "And in winter?")];
+    let third = [&second[..], &[("assistant", "At ten."), ("user", "Why?")]].concat();
+    for preset in ["otlp", "otel-genai-spans"] {
+        // All of it, the last text in the middle, and an old one in the middle.
+        let (two, three) = (said(&second), said(&third));
+        let log = [
+            span(1, &said(&first), 1_000, &answer),
+            span(2, &two, two.find(" winter").unwrap(), &answer),
+            span(3, &three, three.find("ferry").unwrap(), &said(&[("assistant", "So.")])),
+        ];
+        let found = of_files(preset, &[("spans.jsonl", &log.join("\n"))]);
+        let expected = [
+            "c 1 user When does the ferry leave?",
+            "c 1 agent At ten.",
+            "c 2 user And in",
+            "c 2 agent At ten.",
+            "c 2 agent So.",
+        ];
+        assert_eq!(found, expected, "{preset}");
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("spans.jsonl");
+        std::fs::write(&path, span(4, "[{broken", 1_000, &answer)).unwrap();
+        let mapped = map_files(&Mapping::of(super::preset(preset).unwrap()).unwrap(), &[path], None).unwrap();
+        assert_eq!(mapped.turns.len(), 0, "{preset}: {:?}", mapped.turns);
+        assert!(mapped.refused[0].1.contains("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"), "{preset}: {:?}", mapped.refused);
     }
 }
