@@ -12,15 +12,17 @@ use crate::times::seconds;
 pub struct Options {
     /// How records are made of a file: `jsonl`, `json` (documents; the elements of a list are records), `csv`, `mbox`,
     /// `vtt`, `xml`, `lines` (with `start`), `sqlite` (with `query`), `sse` or `text` (a file is a record). By default,
-    /// the name of the file tells, or its first bytes.
+    /// the name of the file tells, or its first bytes. There are also `forms` (a line is a form, as webhooks send them) and
+    /// `container` (lines of a container runtime, which splits long ones).
     pub decode: Option<String>,
     /// Of folders and archives, only files with such a name are read, as in `message_*.json`.
     pub files: Option<String>,
     /// For `lines`: a regular expression for the beginning of a message, or several, with names for its parts. What
-    /// follows up to the next beginning belongs to the message.
+    /// follows up to the next beginning belongs to the message. For `vtt`: how a line of a cue names its speaker.
     #[serde(deserialize_with = "one_or_more")]
     pub start: Vec<String>,
-    /// For `lines`: parts that later messages have, too, until they come again, such as the day or the name of a chat.
+    /// For `lines`: parts that later messages have, too, until they come again, such as the day or the name of a chat. For
+    /// `vtt`: `voice`, which cues without a name take from the one before.
     pub carry: Vec<String>,
     /// For `csv`: the names of the columns, if the first line does not have them.
     pub columns: Vec<String>,
@@ -305,7 +307,7 @@ pub(crate) fn number(value: &Val) -> Option<f64> {
     }
 }
 
-fn is_blank(value: &Val) -> bool {
+pub(crate) fn is_blank(value: &Val) -> bool {
     matches!(value, Val::TStr(text) if text.trim_ascii().is_empty())
 }
 

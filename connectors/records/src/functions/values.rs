@@ -105,7 +105,7 @@ pub(super) fn parts_text(content: &Val) -> String {
             text
         }
         Val::Obj(_) => {
-            let inner = ["parts", "text", "content"].iter().find_map(|name| field(content, name));
+            let inner = ["parts", "text", "content", "value"].iter().find_map(|name| field(content, name));
             inner.map(parts_text).unwrap_or_default()
         }
         _ => String::new(),
@@ -125,10 +125,13 @@ fn part_text(part: &Val) -> String {
     inner.filter(|_| is_text && !is_thought).map(parts_text).unwrap_or_default()
 }
 
-/// A text that is JSON, as what it means; anything else as it is.
+/// A text that is a list, an object, a text or null in JSON, as what it means; anything else as it is.
 pub(super) fn meant(value: &Val) -> Val {
     let Val::TStr(text) = value else { return value.clone() };
     let first = text.strip_prefix(b" ").unwrap_or(text).first();
+    if text.trim_ascii() == b"null" {
+        return Val::Null;
+    }
     if !matches!(first, Some(b'[' | b'{' | b'"')) {
         return value.clone();
     }
