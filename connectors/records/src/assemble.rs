@@ -18,7 +18,13 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     let (mut messages, mut model_calls) = (Vec::new(), Vec::new());
     for (at, item) in (1..).zip(items) {
         match item {
-            Item::Message(message) => messages.push(Message { at, ..*message }),
+            Item::Message(message) => {
+                let mut message = Message { at, ..*message };
+                if options.once_by_content {
+                    message.identify();
+                }
+                messages.push(message);
+            }
             // Calls without an id have a number.
             Item::Call(call) => model_calls.push(Call { at, ..*call }),
         }

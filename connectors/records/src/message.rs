@@ -48,6 +48,8 @@ pub struct Options {
     pub revise: bool,
     /// After a hand-over to a person, what users say is no turn.
     pub until_hand_over: bool,
+    /// A message without an id that has conversation, speaker, text and time of an earlier one is that one again.
+    pub once_by_content: bool,
 }
 
 impl Options {
@@ -238,6 +240,16 @@ impl Message {
             }
         }
         Ok(message)
+    }
+}
+
+impl Message {
+    /// Gives a message without an id one that is made of what it says, when and where.
+    pub(crate) fn identify(&mut self) {
+        let (None, Some(conversation), Some(text)) = (&self.id, &self.conversation, &self.text) else { return };
+        let content = (conversation, text.trim(), &self.speaker, self.time.map(f64::to_bits), &self.join);
+        let content = serde_json::to_vec(&content).unwrap_or_default();
+        self.id = Some(format!("content {}", &blake3::hash(&content).to_hex()[..32]));
     }
 }
 

@@ -99,7 +99,12 @@ impl Stream {
         let first = self.next;
         for mut item in items {
             match &mut item {
-                Item::Message(message) => message.at = self.next,
+                Item::Message(message) => {
+                    message.at = self.next;
+                    if self.options.once_by_content {
+                        message.identify();
+                    }
+                }
                 Item::Call(call) => call.at = self.next,
             }
             self.row(&item, due);

@@ -644,3 +644,16 @@ fn blanks_nulls_and_nested_values_are_read() {
         assert_eq!(message.text.as_deref(), Some(expected), "{record} | {code}");
     }
 }
+
+#[test]
+fn messages_without_an_id_count_once_if_that_is_wanted() {
+    let log = r#"{"c": 1, "s": "user", "t": "Yes?", "at": 10}
+{"c": 1, "s": "user", "t": "Yes?", "at": 20}
+{"c": 1, "s": "user", "t": "Yes?", "at": 10}
+{"c": 2, "s": "user", "t": "Yes?", "at": 10}
+{"c": 1, "s": "agent", "t": "Yes?", "at": 10}"#;
+    let code = "{conversation: .c, speaker: .s, text: .t, time: .at}";
+    assert_eq!(turns(code, log).len(), 5);
+    let once = turns(&format!("#: {{\"once_by_content\": true}}\n{code}"), log);
+    assert_eq!(once, ["1 1 user Yes?", "1 2 user Yes?", "1 2 agent Yes?", "2 1 user Yes?"]);
+}
