@@ -60,6 +60,9 @@ pub struct ConversationsConfig {
     /// Whether users' messages are left out after a hand-over to a person (`hand_over: true`), until that ends. Default: what
     /// the mapping says, or else false.
     pub until_hand_over: Option<bool>,
+    /// Whether a message without an id that has conversation, speaker, text and time of an earlier one is that one again, and
+    /// counts once. Default: what the mapping says, or else false.
+    pub once_by_content: Option<bool>,
     /// Maximum number of messages that wait. Beyond that, the first ones become turns. Default: 100,000.
     pub max_waiting: usize,
     /// Maximum number of conversations, messages with an id and histories that are remembered, those used longest ago are
@@ -76,6 +79,7 @@ impl Default for ConversationsConfig {
             burst_s: None,
             revise: None,
             until_hand_over: None,
+            once_by_content: None,
             max_waiting: 100_000,
             max_known: 1_000_000,
         }
@@ -180,6 +184,7 @@ impl MapFields<'_> {
                 burst_s,
                 revise: conversations.revise.unwrap_or(options.revise),
                 until_hand_over: conversations.until_hand_over.unwrap_or(options.until_hand_over),
+                once_by_content: conversations.once_by_content.unwrap_or(options.once_by_content),
                 ..options
             },
         }

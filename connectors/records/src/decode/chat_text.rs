@@ -10,6 +10,9 @@ use super::Records;
 use crate::message::Options;
 
 pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
+    if options.start.is_empty() {
+        return records.take(1, Err(super::NO_START.to_owned()));
+    }
     let starts = options.start.iter().map(|start| Regex::new(start)).collect::<Result<Vec<_>, _>>();
     let starts = match starts {
         Ok(starts) => starts,
