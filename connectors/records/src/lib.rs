@@ -149,6 +149,9 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
         mapped.odd.add(read.map_err(|source| MapError::Io { path, source })?);
     }
     (mapped.turns, mapped.left_out) = assemble(items, mapping.options());
+    if mapped.odd.before > 0 {
+        mapped.left_out.insert("that are lines before the first `start`", mapped.odd.before);
+    }
     Ok(mapped)
 }
 
@@ -170,7 +173,9 @@ pub fn recognise(paths: &[PathBuf], columns: Option<Columns<'_>>) -> Result<Vec<
         }
         let mapped = map_files(&mapping, paths, columns)?;
         let speakers: BTreeSet<&str> = mapped.turns.iter().map(|turn| turn.speaker).collect();
-        if speakers.len() == 2 && mapped.refused.is_empty() {
+        // In a chat of people, only its reader knows who the agent is.
+        let needed = if options.form() == Some("lines") { 1 } else { 2 };
+        if speakers.len() >= needed && mapped.refused.is_empty() {
             found.push((*name, mapped));
         }
     }

@@ -24,6 +24,9 @@ pub struct Options {
     /// For `lines`: parts that later messages have, too, until they come again, such as the day or the name of a chat. For
     /// `vtt`: `voice`, which cues without a name take from the one before.
     pub carry: Vec<String>,
+    /// For `lines`: the parts `date` and `clock` are a date in numbers and a time of day, as people write them; `time` is
+    /// both, as in `2026-03-07T21:22:39`.
+    pub dates: bool,
     /// For `csv`: the names of the columns, if the first line does not have them.
     pub columns: Vec<String>,
     /// For `csv`: number of lines before the table.

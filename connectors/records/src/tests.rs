@@ -117,7 +117,7 @@ fn odd_values_and_broken_text_are_read_and_counted() {
     std::fs::write(&csv, b"t\nGr\xc3\xbc\xc3\x9fe \xc3\xbc \xe9?\n").unwrap();
     let mapping = Mapping::of("{conversation: \"c\", speaker: \"user\", text: .t}").unwrap();
     let mapped = map_files(&mapping, &[log, csv], None).unwrap();
-    assert_eq!(mapped.odd, Odd { replaced: 2, broken: 2, unread: 0 });
+    assert_eq!(mapped.odd, Odd { replaced: 2, broken: 2, ..Odd::default() });
     assert_eq!(mapped.refused.len(), 1, "{:?}", mapped.refused);
     let texts: Vec<&str> = mapped.turns.iter().map(|turn| &*turn.text).collect();
     assert_eq!(texts, ["One \u{fffd}?", "Two?", "Caf\u{fffd}?", "Four?", "Grüße ü \u{fffd}?"]);

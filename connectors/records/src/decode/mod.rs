@@ -2,6 +2,7 @@
 
 mod chat_text;
 mod container;
+mod dates;
 mod documents;
 mod files;
 mod form;
