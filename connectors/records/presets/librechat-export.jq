@@ -3,7 +3,7 @@
 def text: if (.text // "") != "" then .text else [.content[]? | select(.type == "text") | .text | if type == "object" then .value else . end] | join("\n") end;
 (.conversationId // null) as $conversation
 | if .messages then .messages[] | recurse(.children[]?) else . end
-| select(.messageId and (.error | not))
-| {id: .messageId, conversation: (.conversationId // $conversation), speaker: (if .isCreatedByUser then "user" else "agent" end), text: text,
-   parent: (if .parentMessageId | IN("00000000-0000-0000-0000-000000000000", "") then null else .parentMessageId end),
+| select(.messageId and (.error | not)) | (.conversationId // $conversation) as $conversation
+| {id: .messageId, conversation: $conversation, speaker: (if .isCreatedByUser then "user" else "agent" end), text: text,
+   parent: (if .parentMessageId | IN("00000000-0000-0000-0000-000000000000", "") and $conversation then "\($conversation)/" else .parentMessageId end),
    time: (.createdAt // null | if type == "object" then .["$date"] else . end), order: (.createdAt // null | if type == "object" then .["$date"] else . end | seconds)}

@@ -2,8 +2,8 @@
 # Open WebUI's database: a row is a whole chat, whose messages are a tree, and is written anew with each message. What the
 # model thought is markup in its answer, and an answer that is still written is not done.
 .id as $id | .chat | fromjson | .history | .messages as $all
-| [.currentId | select(. != null) | recurse($all[.].parentId; . != null)] | reverse[] | $all[.]
-| select((.error // false) == false)
-| select(.role == "user" or .done != false)
-| {id: "\($id)/\(.id)", parent: (.parentId | if . then "\($id)/\(.)" else null end), conversation: $id, speaker: (.role | role), time: .timestamp,
+| [.currentId | select(. != null) | recurse($all[.].parentId; . != null)] | reverse
+| [.[] | $all[.] | select((.error // false) == false) | select(.role == "user" or .done != false)] | length as $count | to_entries[]
+| .key as $at | .value
+| {id: "\($id)/\(.id)", parent: "\($id)/\(.parentId // "")", conversation: $id, speaker: (.role | role), time: .timestamp, last: ($at + 1 == $count),
    text: (.content | parts_text | sub("^\\s*<details type=\"reasoning\".*?</details>\\s*"; ""; "s"))}

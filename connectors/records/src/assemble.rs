@@ -16,15 +16,25 @@ pub(crate) type LeftOut = BTreeMap<&'static str, u64>;
 /// Makes turns of what a mapping gave, in the order of its records.
 pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     let (mut messages, mut model_calls) = (Vec::new(), Vec::new());
-    for item in items {
+    for (at, item) in (1..).zip(items) {
         match item {
-            Item::Message(message) => messages.push(*message),
-            Item::Call(call) => model_calls.push(*call),
+            Item::Message(message) => {
+                let mut message = Message { at, ..*message };
+                if options.once_by_content {
+                    message.identify();
+                }
+                messages.push(message);
+            }
+            // Calls without an id have a number.
+            Item::Call(call) => model_calls.push(Call { at, ..*call }),
         }
     }
     let mut left_out = LeftOut::new();
-    number_calls(&mut model_calls);
+    let has_both = !messages.is_empty() && !model_calls.is_empty();
     messages.extend(calls::messages(model_calls, &mut InMemory::default(), &mut left_out));
+    if has_both {
+        messages.sort_by_key(|message| message.at);
+    }
     let messages = with_conversations(joined(versions(messages, &mut left_out)));
     // Conversations in the order in which they came.
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -49,7 +59,7 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
             *left_out.entry("without the agent").or_default() += messages.len() as u64;
             continue;
         }
-        messages.sort_by(|a, b| a.order.cmp(&b.order));
+        sort(&mut messages);
         if options.branch {
             let before = messages.len();
             messages = branch(messages);
@@ -69,11 +79,24 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
     (turns, left_out)
 }
 
-/// Calls without an id have a number.
-fn number_calls(calls: &mut [Call]) {
-    for (number, call) in (1..).zip(calls) {
-        call.at = number;
+/// Puts messages of a conversation in their order. One that has none comes after its parent, or else after the one that
+/// came before it.
+pub(crate) fn sort(messages: &mut [Message]) {
+    let with = messages.iter().filter(|message| message.order.is_some()).count();
+    if with > 0 && with < messages.len() {
+        let of_ids = messages.iter().filter_map(|message| Some((message.id.clone()?, message.order.clone()?)));
+        let mut of_ids: HashMap<String, Val> = of_ids.collect();
+        let mut last = None;
+        for message in messages.iter_mut() {
+            if message.order.is_none() {
+                let of_parent = message.parent.as_ref().and_then(|parent| of_ids.get(parent));
+                message.order = of_parent.cloned().or_else(|| last.clone());
+                of_ids.extend(message.id.clone().zip(message.order.clone()));
+            }
+            last.clone_from(&message.order);
+        }
     }
+    messages.sort_by(|a, b| a.order.cmp(&b.order));
 }
 
 pub(crate) fn is_agent(message: &Message) -> bool {
@@ -104,16 +127,19 @@ pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Me
         *left_out.entry("another version").or_default() += 1;
         let is_better = (message.rank, &first.version) <= (first.rank, &message.version)
             && (message.rank < first.rank || message.version >= first.version);
-        let at = first.at;
+        let (at, again) = (first.at, message.at.max(first.again));
+        let is_last = message.last;
         let (time, order) = (first.time.or(message.time), first.order.clone().or_else(|| message.order.clone()));
         let to_agent = first.to_agent || message.to_agent;
         let conversation = first.conversation.clone().or_else(|| message.conversation.clone());
-        let parent = first.parent.clone().or_else(|| message.parent.clone());
+        let (one, other) = if is_better { (&message, &*first) } else { (&*first, &message) };
+        let parent = one.parent.clone().or_else(|| other.parent.clone());
         if is_better {
             *first = message;
         }
         (first.time, first.order, first.to_agent, first.conversation, first.parent, first.at) =
             (time, order, to_agent, conversation, parent, at);
+        (first.again, first.last) = (again, is_last);
     }
     *left_out.entry("deleted").or_default() += removed.iter().filter(|id| places.contains_key(*id)).count() as u64;
     kept.retain(|message| message.id.as_ref().is_none_or(|id| !removed.contains(id)));

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::assemble::LeftOut;
-use crate::known::{self, Called, Ends, Grouped, History, Memory};
+use crate::known::{self, Answered, Called, Ends, Grouped, History, Memory};
 use crate::message::{Call, Message};
 
 /// Number of messages of a conversation whose end is compared with the beginning of a call.
@@ -13,6 +13,14 @@ const COMPARED: usize = 512;
 /// counts calls.
 pub(crate) fn messages(calls: Vec<Call>, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Vec<Message> {
     let mut calls = joined(calls);
+    // One without an order comes after the one that came before it.
+    if calls.iter().any(|call| call.order.is_some()) {
+        let mut last = None;
+        for call in &mut calls {
+            call.order = call.order.take().or_else(|| last.clone());
+            last.clone_from(&call.order);
+        }
+    }
     calls.sort_by(|a, b| a.order.cmp(&b.order));
     let mut all = Vec::new();
     for call in calls {
@@ -25,7 +33,7 @@ pub(crate) fn messages(calls: Vec<Call>, memory: &mut dyn Memory, left_out: &mut
 
 /// Adds what a call brings; why it brings nothing.
 fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'static str> {
-    let Call { at, id, conversation, guess, group, time, mut messages, answer, .. } = call;
+    let Call { at, id, conversation, parent, guess, group, order, time, mut messages, answer } = call;
     let called = id.as_ref().and_then(|id| known::get::<Called>(memory, id));
     let mut now = called.clone().unwrap_or_default();
     let parts: Vec<u64> = messages.iter().filter_map(|message| message.id.as_deref().map(known::hash)).collect();
@@ -36,6 +44,7 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
         false => {}
     }
     let messages: Vec<Message> = messages.into_iter().filter(is_turn).collect();
+    let is_cut = messages.iter().any(|message| message.cut);
     let answer = answer.filter(|answer| is_turn(answer) && !now.is_answered);
     if messages.is_empty() && answer.is_none() {
         return Some(match called {
@@ -58,6 +67,12 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
         Some(id) => format!("call {id}"),
         None => format!("call {at}"),
     };
+    // What the answer before is not known of has its id, as messages have.
+    let followed = |memory: &mut dyn Memory, parent: String| match known::get::<Answered>(memory, &parent) {
+        Some(Answered(name)) => name,
+        None => parent,
+    };
+    let conversation = conversation.or_else(|| parent.map(|parent| followed(memory, parent)));
     let name = match (called, conversation) {
         (Some(called), _) => called.name,
         (None, Some(name)) => name,
@@ -108,22 +123,23 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
     let (before, end_before) = (history.all.clone(), known::end_of(&history.last));
     let overlap = match goes_on(&history) {
         true => history.count,
+        // Of a history that was cut off, the text of the last message may be, too.
+        false if is_cut && is_known(&history, &short) => short.len(),
         false => {
             let most = history.last.len().min(short.len());
             let ends = |count: &usize| history.last[history.last.len() - count..] == short[..*count];
             (0..=most).rev().find(ends).unwrap_or(0)
         }
     };
-    let mut say = |message: Message, at_time: Option<f64>| {
+    let mut say = |message: Message, own_id: Option<String>| {
         let one = hash(&message);
         history.all = going_on(&history.all, &one);
         history.last.push(self::short(&one));
         history.count += 1;
-        let time = message.time.or(at_time);
-        // Ids of parts are those of records.
+        let time = message.time.or(time);
         all.push(Message {
-            id: None,
-            order: None,
+            id: own_id,
+            order: order.clone(),
             conversation: Some(name.clone()),
             time,
             at,
@@ -131,11 +147,16 @@ fn add(call: Call, memory: &mut dyn Memory, all: &mut Vec<Message>) -> Option<&'
             ..message
         });
     };
+    // Ids of parts are those of records. Other messages may follow the answer.
     for message in messages.into_iter().skip(overlap) {
-        say(message, time);
+        say(message, None);
     }
     if let Some(answer) = answer {
-        say(answer, None);
+        let own_id = answer.id.clone();
+        say(answer, own_id.clone());
+        if let Some(own_id) = own_id {
+            known::set(memory, &own_id, &Answered(name.clone()));
+        }
     }
     if history.last.len() > 2 * COMPARED {
         history.last.drain(..history.last.len() - COMPARED);
@@ -179,6 +200,7 @@ pub(crate) fn joined(calls: Vec<Call>) -> Vec<Call> {
         let is_known = is_certain(&first.conversation, first.guess) || is_certain(&call.conversation, call.guess);
         first.guess = (first.guess || call.guess) && !is_known;
         first.conversation = first.conversation.take().or(call.conversation);
+        first.parent = first.parent.take().or(call.parent);
         first.order = first.order.take().or(call.order);
         first.time = first.time.or(call.time);
         first.answer = first.answer.take().filter(is_turn).or(call.answer);
@@ -198,6 +220,12 @@ pub(crate) fn joined(calls: Vec<Call>) -> Vec<Call> {
         }
     }
     all
+}
+
+/// Whether all of these messages were said at the beginning of a history, but perhaps for the end of the last one.
+fn is_known(history: &History, said: &[u64]) -> bool {
+    let same = history.last.iter().zip(said).take_while(|(one, other)| one == other).count();
+    history.count == history.last.len() && history.count >= said.len() && same + 1 >= said.len()
 }
 
 fn is_turn(message: &Message) -> bool {

@@ -1,6 +1,6 @@
 //! Chains of messages: what they follow, from the first one on. Chains may be long, come in any order, and go in circles.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::message::Message;
 
@@ -63,16 +63,24 @@ pub(crate) fn with_conversations(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// Of each tree of messages the branch that has the latest one. Messages are in their order.
+/// Of each tree of messages the branch on which its conversation ends, as the last record says, or that has the latest one.
+/// Messages that follow one that is not there are of one tree. Messages are in their order.
 pub(crate) fn branch(messages: Vec<Message>) -> Vec<Message> {
     let parents = parents(&messages);
-    let firsts = at_ends(&parents, |_| None, |at| at);
-    let (mut seen, mut kept) = (HashSet::new(), vec![false; messages.len()]);
-    for last in (0..messages.len()).rev() {
-        if !seen.insert(firsts[last]) {
-            continue;
-        }
-        let mut at = Some(last);
+    let root = |at: usize| match &messages[at].parent {
+        Some(parent) => (Some(&**parent), 0),
+        None => (None, at),
+    };
+    let roots = at_ends(&parents, |_| None, root);
+    let mut ends: HashMap<(Option<&str>, usize), (u64, usize)> = HashMap::new();
+    for (at, message) in messages.iter().enumerate() {
+        let said = if message.last { message.at.max(message.again) } else { 0 };
+        let end = ends.entry(roots[at]).or_default();
+        *end = (*end).max((said, at));
+    }
+    let mut kept = vec![false; messages.len()];
+    for (_, end) in ends.into_values() {
+        let mut at = Some(end);
         while let Some(next) = at.filter(|next| !kept[*next]) {
             kept[next] = true;
             at = parents[next];

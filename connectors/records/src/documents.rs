@@ -8,8 +8,9 @@ use serde_json::{Map, Value as Json};
 
 use crate::decode::{self, Record, Source};
 use crate::jq::{Program, ProgramError};
-use crate::mapping::options;
+
 use crate::message::{Options, fields, flag, id, text_of, wrong};
+use crate::options::options;
 use crate::{Columns, MapError, Odd};
 
 /// Maximum number of documents of a record.
@@ -105,8 +106,9 @@ fn row(value: &Val, key: Option<&str>) -> Result<Row, String> {
                 row.insert(name.clone(), metadata.ok_or_else(|| wrong(&name, "an object", &value))?.into());
             }
             "groups" => {
-                let list: Option<Vec<String>> = serde_json::from_str(&value.to_string()).ok();
-                groups = Some(list.ok_or_else(|| wrong(&name, "a list of texts", &value))?);
+                let one = text_of(&value).map(|group| vec![group]);
+                let list = one.or_else(|| serde_json::from_str(&value.to_string()).ok());
+                groups = Some(list.ok_or_else(|| wrong(&name, "a text or a list of texts", &value))?);
             }
             "delete" => is_deleted = flag(&name, &value)?,
             other => return Err(format!("the mapping gives a field `{other}`, which no document has")),
@@ -209,12 +211,15 @@ mod tests {
     #[test]
     fn records_give_documents_and_deletions() {
         let code = "if .gone then {id: .n, delete: true} else .pages[] | {id, text: .t, groups: .g} end";
-        let found =
-            rows(code, r#"{"pages": [{"id": 12345678901234567890, "t": "x", "g": ["a"]}, {"id": "b", "t": ""}]}"#);
+        let found = rows(
+            code,
+            r#"{"pages": [{"id": 12345678901234567890, "t": "x", "g": ["a"]}, {"id": "b", "t": "", "g": "c"}]}"#,
+        );
         let found = found.unwrap();
         let first = serde_json::json!({"_id": "12345678901234567890", "text": "x", "metadata": {"groups": ["a"]}});
         assert_eq!(serde_json::json!(found[0].document), first);
-        assert_eq!(found[1].id, "b");
+        let second = serde_json::json!({"_id": "b", "text": "", "metadata": {"groups": ["c"]}});
+        assert_eq!(serde_json::json!(found[1].document), second);
         assert_eq!(rows(code, r#"{"gone": true, "n": 7}"#).unwrap(), [Row { id: "7".to_owned(), document: None }]);
         for (code, reason) in [
             ("{text: \"x\"}", "without an `id`"),

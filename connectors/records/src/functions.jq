@@ -22,3 +22,36 @@ def indexed($prefix):
    | select($path[0] | test("^[0-9]+$"))
    | {index: ($path[0] | tonumber), name: ($path[1:] | join(".")), value}]
   | group_by(.index) | map(map({(.name): .value}) | add);
+
+# The events of a stream: a list of them, the text of server-sent events, or what the decoder `sse` gives. Whether it has its end.
+def events_of:
+  if type == "array" then {events: map(objects), ended: false}
+  elif type == "string" then
+    [split("\n")[] | select(startswith("data:")) | .[5:] | trim] as $data
+    | {events: [$data[] | fromjson? | objects], ended: any($data[]; . == "[DONE]")}
+  elif type == "object" and (.events | type) == "array" then {events: .events | map(objects), ended: (.ended == true)}
+  else {events: [], ended: false} end;
+
+# What a model answered, as OpenAI's and Anthropic's servers send it, whole or as a stream: a message, or nothing if it failed
+# or the stream broke off.
+def reply:
+  def response: {id, time: .created_at, text: ([.output[]? | select(.type == "message") | .content | content_text] | join("\n"))};
+  def joined: map(select(.text)) | group_by(.index) | map(map(.text) | join("")) | join("\n");
+  meant
+  | if type != "object" or .events then
+      events_of as $of | $of.events as $all
+      | (first($all[] | select(.type | IN("response.completed", "response.incomplete")) | .response | objects) // null) as $whole
+      | {id: $whole.id, time: ($whole.created_at // (first($all[] | .created // .created_at // .response.created_at? | numbers) // null)),
+         text: (first(
+           ($whole | select(.output) | response.text),
+           ([$all[].choices[]? | select((.index // 0) == 0) | .delta.content? // .text | strings] | join("")),
+           ([$all[] | select(.type == "response.output_text.delta") | {index: [.output_index, .content_index], text: .delta}] | joined),
+           ([$all[] | select(.type == "content_block_delta") | {index, text: .delta.text?}] | joined)
+           | select(. != "")) // "")}
+      | select($of.ended or $whole or any($all[]; .type == "message_stop" or .delta.stop_reason? or any(.choices[]?; .finish_reason)))
+    elif .error then empty
+    elif .choices then {id: null, time: .created, text: (.choices[0]?.message | .content // .refusal? | content_text)}
+    elif .output then select(.status | IN("failed", "cancelled") | not) | response
+    elif .role == "assistant" or .type == "message" then {id: null, time: .created_at, text: (.content | content_text)}
+    else empty end
+  | . + {speaker: "agent"} | select(.text != "");

@@ -1,5 +1,6 @@
 //! What programs can do beside jq: texts of parts, texts of markup, times.
 
+mod cut;
 mod html;
 mod values;
 
@@ -9,8 +10,9 @@ use jaq_core::native::{Fun, bome, run, v};
 use jaq_json::Val;
 
 use self::html::metered as metered_html;
+use crate::decode::form_fields;
 use crate::jq::{Own, Value};
-use crate::message::{short, text_of};
+use crate::message::{is_blank, short, text_of};
 use crate::times;
 
 /// Definitions in jq that every mapping has.
@@ -33,16 +35,31 @@ pub(crate) fn is_known(name: &str) -> bool {
     !REFUSED.iter().any(|(refused, _)| *refused == name)
 }
 
+/// Looks whether a selector of CSS can be used.
+pub(crate) fn check_selector(text: &str) -> Result<(), String> {
+    html::selector(text).map(drop)
+}
+
 /// Our own filters.
 pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 15] = [
+    let all: [Own; 16] = [
         ("role", v(0), |cv| bome(Ok(role(cv.1)))),
         ("parts_text", v(0), |cv| bome(Ok(Value::from(values::parts_text(&cv.1.val))))),
         ("meant", v(0), |cv| bome(Ok(Value::new(values::meant(&cv.1.val))))),
         ("content_text", v(0), |cv| bome(Ok(Value::from(values::content_text(&cv.1.val))))),
         ("messages_of", v(1), |mut cv| {
             let speaker = cv.0.pop_var();
-            bome(Ok(Value::of(values::messages_of(&cv.1.val, &speaker.val), 2)))
+            let found = values::messages_of(&cv.1.val, &speaker.val);
+            bome(found.map(|found| Value::of(found, 2)).map_err(told))
+        }),
+        ("form_fields", v(0), |cv| {
+            let found = text("form_fields", &cv.1).and_then(|form| {
+                crate::jq::steps(form.len() as u64 / 16);
+                crate::jq::bytes(8 * form.len() as u64);
+                let fields = form_fields(form.trim().as_bytes());
+                fields.map(Value::new).ok_or_else(|| told(format!("{} is no form", short(&cv.1.val))))
+            });
+            bome(found)
         }),
         ("otlp_value", v(0), |cv| bome(Ok(Value::of(values::otlp_value(&cv.1.val), cv.1.depth)))),
         ("attributes", v(0), |cv| {
@@ -76,6 +93,7 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("seconds", v(0), |cv| {
             bome(match &cv.1.val {
                 Val::Null => Ok(cv.1),
+                value if is_blank(value) => Ok(Value::of(Val::Null, 0)),
                 value => match times::seconds(value) {
                     Some(seconds) => Ok(Value::from(seconds)),
                     None => Err(told(format!("{} is no time", short(value)))),

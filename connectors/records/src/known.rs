@@ -157,6 +157,10 @@ pub(crate) struct Called {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Grouped(pub String);
 
+/// The conversation of an answer of a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Answered(pub String);
+
 /// A kind of what is remembered, with its prefix.
 pub(crate) trait Kind: Serialize + DeserializeOwned {
     const PREFIX: char;
@@ -179,6 +183,9 @@ impl Kind for Called {
 }
 impl Kind for Grouped {
     const PREFIX: char = 'g';
+}
+impl Kind for Answered {
+    const PREFIX: char = 'a';
 }
 
 /// A conversation that has just said a history. Many may say the same: those that said it before are below it.

@@ -15,7 +15,7 @@
 //! turns. `src/decode/` has one file for each form of file, and beside these `form.rs`, which tells the form,
 //! `files.rs` for folders and archives, and `packed.rs`; `src/mapping.rs` runs jq programs over records, with our own
 //! filters (`functions.rs`, `functions/html.rs`, `functions.jq`), `src/documents.rs` makes documents of what they give,
-//! `src/message.rs` reads what they give, and `src/assemble.rs`, `src/chains.rs` and `src/calls.rs` make turns of
+//! `src/message.rs` reads what they give, `src/options.rs` the line of options, and `src/assemble.rs`, `src/chains.rs` and `src/calls.rs` make turns of
 //! messages and of calls of models. `src/jq/` is jaq with limits: `value.rs` wraps its values to count what is done
 //! with them (`limits.rs`), `program.rs` changes definitions that call themselves so that their calls are counted, and
 //! `patterns.rs` bounds regular expressions. A program that has used up what it may is ended by unwinding, which it
@@ -33,11 +33,13 @@ mod jq;
 mod known;
 mod mapping;
 mod message;
+mod options;
 pub mod presets;
 mod stream;
 mod times;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -147,10 +149,13 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
         mapped.odd.add(read.map_err(|source| MapError::Io { path, source })?);
     }
     (mapped.turns, mapped.left_out) = assemble(items, mapping.options());
+    if mapped.odd.before > 0 {
+        mapped.left_out.insert("that are lines before the first `start`", mapped.odd.before);
+    }
     Ok(mapped)
 }
 
-/// The presets that make turns of these files, those with the most turns first.
+/// The presets that make turns of these files, those that fit best first.
 ///
 /// # Errors
 ///
@@ -168,12 +173,30 @@ pub fn recognise(paths: &[PathBuf], columns: Option<Columns<'_>>) -> Result<Vec<
         }
         let mapped = map_files(&mapping, paths, columns)?;
         let speakers: BTreeSet<&str> = mapped.turns.iter().map(|turn| turn.speaker).collect();
-        if speakers.len() == 2 && mapped.refused.is_empty() {
+        // In a chat of people, only its reader knows who the agent is.
+        let needed = if options.form() == Some("lines") { 1 } else { 2 };
+        if speakers.len() >= needed && mapped.refused.is_empty() {
             found.push((*name, mapped));
         }
     }
-    found.sort_by_key(|(_, mapped)| std::cmp::Reverse(mapped.turns.len()));
+    found.sort_by_cached_key(|(_, mapped)| mapped.fit());
     Ok(found)
+}
+
+impl Mapped {
+    /// The conversations of the turns.
+    #[must_use]
+    pub fn conversations(&self) -> BTreeSet<&str> {
+        self.turns.iter().map(|turn| &*turn.conversation_id).collect()
+    }
+
+    /// How well the mapping fits what it has read; less is better: first, how much it finds, where what is repeated counts
+    /// once, then how few records it skips, how many turns have a time, and in how few conversations they are joined.
+    fn fit(&self) -> impl Ord + use<> {
+        let found: HashSet<(&str, &str)> = self.turns.iter().map(|turn| (turn.speaker, &*turn.text)).collect();
+        let times = self.turns.iter().filter(|turn| turn.timestamp.is_some()).count();
+        (Reverse(found.len()), self.skipped, Reverse(times), self.conversations().len())
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,7 @@ use std::fmt;
 use crate::decode::Record;
 use crate::jq::{Program, ProgramError};
 use crate::message::{Item, Options};
-
-/// What begins the line of a program that has its options.
-const OPTIONS: &str = "#:";
+use crate::options::options;
 
 /// Maximum number of messages of a record.
 const ITEMS: usize = 1_000_000;
@@ -71,16 +69,4 @@ impl Mapping {
         })?;
         Ok(items)
     }
-}
-
-pub(crate) fn options(code: &str) -> Result<Options, ProgramError> {
-    let Some((at, line)) = code.lines().enumerate().find(|(_, line)| line.starts_with(OPTIONS)) else {
-        return Ok(Options::default());
-    };
-    let written = &line[OPTIONS.len()..];
-    serde_json::from_str(written).map_err(|error| ProgramError {
-        line: at + 1,
-        column: OPTIONS.len() + error.column(),
-        reason: format!("the options are wrong: {error}"),
-    })
 }

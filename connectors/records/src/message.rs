@@ -12,16 +12,21 @@ use crate::times::seconds;
 pub struct Options {
     /// How records are made of a file: `jsonl`, `json` (documents; the elements of a list are records), `csv`, `mbox`,
     /// `vtt`, `xml`, `lines` (with `start`), `sqlite` (with `query`), `sse` or `text` (a file is a record). By default,
-    /// the name of the file tells, or its first bytes.
+    /// the name of the file tells, or its first bytes. There are also `forms` (a line is a form, as webhooks send them) and
+    /// `container` (lines of a container runtime, which splits long ones).
     pub decode: Option<String>,
     /// Of folders and archives, only files with such a name are read, as in `message_*.json`.
     pub files: Option<String>,
     /// For `lines`: a regular expression for the beginning of a message, or several, with names for its parts. What
-    /// follows up to the next beginning belongs to the message.
+    /// follows up to the next beginning belongs to the message. For `vtt`: how a line of a cue names its speaker.
     #[serde(deserialize_with = "one_or_more")]
     pub start: Vec<String>,
-    /// For `lines`: parts that later messages have, too, until they come again, such as the day or the name of a chat.
+    /// For `lines`: parts that later messages have, too, until they come again, such as the day or the name of a chat. For
+    /// `vtt`: `voice`, which cues without a name take from the one before.
     pub carry: Vec<String>,
+    /// For `lines`: the parts `date` and `clock` are a date in numbers and a time of day, as people write them; `time` is
+    /// both, as in `2026-03-07T21:22:39`.
+    pub dates: bool,
     /// For `csv`: the names of the columns, if the first line does not have them.
     pub columns: Vec<String>,
     /// For `csv`: number of lines before the table.
@@ -46,6 +51,8 @@ pub struct Options {
     pub revise: bool,
     /// After a hand-over to a person, what users say is no turn.
     pub until_hand_over: bool,
+    /// A message without an id that has conversation, speaker, text and time of an earlier one is that one again.
+    pub once_by_content: bool,
 }
 
 impl Options {
@@ -98,6 +105,8 @@ pub struct Message {
     /// Messages with one key share conversation, speaker, time and order. With several keys, it takes what it does not
     /// have itself from those of each key.
     pub join: Vec<String>,
+    /// Its conversation ends with it, as far as its record knows. Of branches, that of the last such message counts.
+    pub last: bool,
     /// It is deleted.
     pub removed: bool,
     /// It takes back the last question before it, and what followed.
@@ -108,6 +117,8 @@ pub struct Message {
     pub merge: Option<String>,
     /// It is said to the agent.
     pub to_agent: bool,
+    /// It is of a list of messages that was cut off.
+    pub cut: bool,
     /// From here on, a person answers, or no more.
     pub hand_over: Option<bool>,
     /// Further fields of the turn.
@@ -115,6 +126,13 @@ pub struct Message {
     pub fields: Option<Box<Map<String, Json>>>,
     /// Counts what has come.
     pub at: u64,
+    /// The same of its last version, if it has come again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub again: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A call of a model: the messages that it was sent, and its answer.
@@ -125,6 +143,8 @@ pub struct Call {
     pub id: Option<String>,
     /// The conversation, if the caller names one.
     pub conversation: Option<String>,
+    /// The id of the answer that it goes on with, if no conversation is named.
+    pub parent: Option<String>,
     /// Whether the conversation is found by its messages if it is not known.
     pub guess: bool,
     /// With `guess`: calls of one group, such as a trace, are one conversation, if each goes on with what was said before.
@@ -208,9 +228,11 @@ impl Message {
                     }
                 }
                 "merge" => message.merge = Some(id(&name, &value)?),
+                "last" => message.last = flag(&name, &value)?,
                 "removed" => message.removed = flag(&name, &value)?,
                 "rewind" => message.rewind = flag(&name, &value)?,
                 "starts" => message.starts = flag(&name, &value)?,
+                "cut" => message.cut = flag(&name, &value)?,
                 "to_agent" => message.to_agent = flag(&name, &value)?,
                 "hand_over" => message.hand_over = Some(flag(&name, &value)?),
                 "fields" => {
@@ -221,6 +243,16 @@ impl Message {
             }
         }
         Ok(message)
+    }
+}
+
+impl Message {
+    /// Gives a message without an id one that is made of what it says, when and where.
+    pub(crate) fn identify(&mut self) {
+        let (None, Some(conversation), Some(text)) = (&self.id, &self.conversation, &self.text) else { return };
+        let content = (conversation, text.trim(), &self.speaker, self.time.map(f64::to_bits), &self.join);
+        let content = serde_json::to_vec(&content).unwrap_or_default();
+        self.id = Some(format!("content {}", &blake3::hash(&content).to_hex()[..32]));
     }
 }
 
@@ -235,6 +267,7 @@ impl Call {
             match &*name {
                 "id" => call.id = Some(id(&name, &value)?),
                 "conversation" => call.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
+                "parent" => call.parent = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "guess" => call.guess = flag(&name, &value)?,
                 "group" => call.group = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "order" => call.order = Some(value),
@@ -289,7 +322,7 @@ pub(crate) fn number(value: &Val) -> Option<f64> {
     }
 }
 
-fn is_blank(value: &Val) -> bool {
+pub(crate) fn is_blank(value: &Val) -> bool {
     matches!(value, Val::TStr(text) if text.trim_ascii().is_empty())
 }
 

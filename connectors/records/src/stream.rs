@@ -11,7 +11,7 @@ use jaq_json::Val;
 use serde::{Deserialize, Serialize};
 
 use crate::assemble::{
-    LeftOut, before_hand_over, bursts, is_agent, is_shared_only, joined, merged, taken_back, turn_of, versions,
+    LeftOut, before_hand_over, bursts, is_agent, is_shared_only, joined, merged, sort, taken_back, turn_of, versions,
 };
 use crate::calls;
 use crate::chains::{branch, with_conversations};
@@ -107,7 +107,12 @@ impl Stream {
         let first = self.next;
         for mut item in items {
             match &mut item {
-                Item::Message(message) => message.at = self.next,
+                Item::Message(message) => {
+                    message.at = self.next;
+                    if self.options.once_by_content {
+                        message.identify();
+                    }
+                }
                 Item::Call(call) => call.at = self.next,
             }
             self.row(&item, due);
@@ -170,10 +175,15 @@ impl Stream {
             self.look();
             return released;
         }
-        let mut messages = self.due_messages(&is_due, memory);
         let calls = self.due_calls(&is_due);
         released.done.extend(calls.iter().map(|call| call.at));
-        messages.extend(calls::messages(calls, memory, &mut released.left_out));
+        let of_calls = calls::messages(calls, memory, &mut released.left_out);
+        let mut messages = self.due_messages(&is_due, &of_calls, memory);
+        let has_both = !messages.is_empty() && !of_calls.is_empty();
+        messages.extend(of_calls);
+        if has_both {
+            messages.sort_by_key(|message| message.at);
+        }
         let positions: HashMap<u64, String> = messages
             .iter()
             .filter_map(|message| Some((message.at, self.held.get(&message.at)?.position.clone())))
@@ -269,8 +279,17 @@ impl Stream {
         taken.collect()
     }
 
-    /// The messages that are due, and those that belong before them or to them, with their conversations.
-    fn due_messages(&self, is_due: &dyn Fn(&Held) -> bool, memory: &mut dyn Memory) -> Vec<Message> {
+    /// The messages that are due, and those that belong before them or to them, with their conversations. They may follow
+    /// those of calls.
+    fn due_messages(
+        &self,
+        is_due: &dyn Fn(&Held) -> bool,
+        of_calls: &[Message],
+        memory: &mut dyn Memory,
+    ) -> Vec<Message> {
+        let answers =
+            of_calls.iter().filter_map(|message| Some((message.id.as_deref()?, message.conversation.clone()?)));
+        let answers: HashMap<&str, String> = answers.collect();
         let waiting = self.held.values().filter_map(|held| match &held.item {
             Item::Message(message) => Some(((**message).clone(), is_due(held), held.due.is_none())),
             Item::Call(_) => None,
@@ -292,7 +311,8 @@ impl Stream {
             }
             // A parent that is not here may be known.
             if let (None, Some(parent)) = (&message.conversation, &message.parent) {
-                message.conversation = known::get::<Said>(memory, parent).map(|said| said.conversation);
+                let known = || known::get::<Said>(memory, parent).map(|said| said.conversation);
+                message.conversation = answers.get(&**parent).cloned().or_else(known);
             }
         }
         let messages = with_conversations(joined(messages));
@@ -359,7 +379,7 @@ impl Stream {
         for id in deleted {
             known::set(memory, &id, &Said { conversation: name.to_owned(), turn: conversation.last, turned: None });
         }
-        messages.sort_by(|a, b| a.order.cmp(&b.order));
+        sort(&mut messages);
         if self.options.branch {
             let before = messages.len();
             messages = branch(messages);

@@ -117,7 +117,7 @@ fn odd_values_and_broken_text_are_read_and_counted() {
     std::fs::write(&csv, b"t\nGr\xc3\xbc\xc3\x9fe \xc3\xbc \xe9?\n").unwrap();
     let mapping = Mapping::of("{conversation: \"c\", speaker: \"user\", text: .t}").unwrap();
     let mapped = map_files(&mapping, &[log, csv], None).unwrap();
-    assert_eq!(mapped.odd, Odd { replaced: 2, broken: 2, unread: 0 });
+    assert_eq!(mapped.odd, Odd { replaced: 2, broken: 2, ..Odd::default() });
     assert_eq!(mapped.refused.len(), 1, "{:?}", mapped.refused);
     let texts: Vec<&str> = mapped.turns.iter().map(|turn| &*turn.text).collect();
     assert_eq!(texts, ["One \u{fffd}?", "Two?", "Caf\u{fffd}?", "Four?", "Grüße ü \u{fffd}?"]);
@@ -227,6 +227,10 @@ fn what_is_wrong_is_told_with_its_place() {
         (".c | $x", 1, 6, "there is no variable `$x`"),
         ("#: {\"decoder\": \"csv\"}\n.", 1, 13, "unknown field"),
         ("\n#: {", 2, 4, "options"),
+        ("#: {\"decode\": \"nonsense\"}\n.", 1, 15, "no form `nonsense`"),
+        (".a\n| test(\"(\")", 2, 9, "no regular expression: unclosed group"),
+        (".a | gsub(\"x\"; \"y\"; \"q\")", 1, 12, "invalid regex flag: q"),
+        (".a | html_find(\"div >\")", 1, 17, "no selector of CSS"),
     ] {
         let error = Mapping::of(code).unwrap_err();
         assert_eq!((error.line, error.column), (line, column), "{code}: {error}");
@@ -514,4 +518,142 @@ fn messages_are_found_in_lists_objects_and_texts() {
         let Item::Message(message) = &items[0] else { panic!("{items:?}") };
         assert_eq!(message.text.as_deref().unwrap(), expected, "{given}");
     }
+}
+
+/// Of the presets that make turns of a log, the one for its form comes first.
+#[test]
+fn logs_of_other_programs_are_recognised() {
+    let Some(logs) = std::env::var_os("TURNFLOW_LOGS").map(PathBuf::from) else {
+        println!("skipped: TURNFLOW_LOGS names no folder of logs");
+        return;
+    };
+    let mut wrong = Vec::new();
+    for (name, _) in presets::PRESETS.iter().filter(|(name, _)| *name != "wildchat-parquet") {
+        let folder = logs.join(name);
+        if !folder.is_dir() {
+            continue;
+        }
+        let input = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let input = input.filter(|path| path.file_stem().is_some_and(|stem| stem == "input")).collect::<Vec<_>>();
+        let found = recognise(&input, None).unwrap();
+        if found.first().is_none_or(|(first, _)| first != name) {
+            wrong.push((*name, found.into_iter().map(|(name, _)| name).collect::<Vec<_>>()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// Calls with repeated histories and a log of whole conversations look alike: what joins more is the better one.
+#[test]
+fn of_presets_that_find_the_same_the_one_that_joins_more_comes_first() {
+    let place = tempfile::tempdir().unwrap();
+    let whole = |question: &str, answer: &str| {
+        format!(
+            r#""choices": [{{"message": {{"role": "assistant", "content": "{answer}"}}}}], "question": "{question}""#
+        )
+    };
+    let first = r#"{"role": "user", "content": "When?"}"#;
+    let log = format!(
+        "{{\"model\": \"m\", \"id\": \"1\", \"created\": 100, \"messages\": [{first}], {}}}\n{{\"model\": \"m\", \"id\": \"2\", \"created\": 110, \
+         \"messages\": [{first}, {{\"role\": \"assistant\", \"content\": \"At ten.\"}}, {{\"role\": \"user\", \"content\": \"Where?\"}}], {}}}\n",
+        whole("When?", "At ten."),
+        whole("Where?", "At ten.")
+    );
+    let path = place.path().join("log.jsonl");
+    std::fs::write(&path, log).unwrap();
+    let found = recognise(&[path], None).unwrap();
+    let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
+    assert!(names[0] == "openai-chat" && names.contains(&"openai-finetune"), "{names:?}");
+
+    for (name, text) in [
+        ("1.request.json", r#"{"metadata": {"chat": "c"}, "messages": [{"role": "user", "content": "When?"}]}"#),
+        (
+            "1.response.json",
+            r#"{"created": 100, "choices": [{"message": {"role": "assistant", "content": "At ten."}}]}"#,
+        ),
+    ] {
+        std::fs::create_dir_all(place.path().join("capture")).unwrap();
+        std::fs::write(place.path().join("capture").join(name), text).unwrap();
+    }
+    let found = recognise(&[place.path().join("capture")], None).unwrap();
+    assert_eq!(found.first().map(|(name, _)| *name), Some("openai-sse-capture"));
+}
+
+#[test]
+fn forms_and_lines_of_container_runtimes_are_records() {
+    let forms =
+        "Type=added&Sid=CH1\nSid=CH1&Id=M1&Author=%2B4930&Body=When+does+it+leave%3F+%C3%BC+%26+co&tag=a&tag=b\n\n";
+    let code = r#"#: {"decode": "forms"}
+        select(.Body) | {id: .Id, conversation: .Sid, speaker: "user", text: "\(.Body) \(.Author) \(.tag | join("+"))"}"#;
+    let code = code.replace("\n        ", "\n");
+    assert_eq!(of_file(&code, "bodies.txt", forms.as_bytes()), ["CH1 user When does it leave? ü & co +4930 a+b"]);
+    let within = r#"{"body": "Sid=CH1&Body=When%3F"}"#;
+    let code = r#".body | form_fields | {conversation: .Sid, speaker: "user", text: .Body}"#;
+    assert_eq!(of_file(code, "hooks.jsonl", within.as_bytes()), ["CH1 user When?"]);
+
+    let code = "#: {\"decode\": \"container\"}\n.time as $time | .log | meant | objects\n\
+        | {conversation: .c, speaker: (.role | role), text: .t, time: $time}";
+    let cri = "2026-03-05T09:00:00.123456789Z stdout P {\"c\": 1, \"role\"\n\
+        2026-03-05T09:00:00.123456789Z stderr F INFO\n\
+        2026-03-05T09:00:00.123456789Z stdout F : \"user\", \"t\": \"When?\"}\n\
+        2026-03-05T09:00:02.123456789Z stdout F {\"c\": 1, \"role\": \"bot\", \"t\": \"At ten.\"}\n";
+    let docker = r#"{"log": "boot\n", "stream": "stdout", "time": "2026-03-05T09:00:00Z"}
+{"log": "{\"c\": 1, \"role\": \"us", "stream": "stdout", "time": "2026-03-05T09:00:00Z"}
+{"log": "er\", \"t\": \"When?\"}\n", "stream": "stdout", "time": "2026-03-05T09:00:00Z"}
+{"log": "{\"c\": 1, \"role\": \"bot\", \"t\": \"At ten.\"}\n", "stream": "stdout", "time": "2026-03-05T09:00:01Z"}"#;
+    for log in [cri, docker] {
+        assert_eq!(of_file(code, "pod.log", log.as_bytes()), ["1 user When?", "1 agent At ten."]);
+    }
+}
+
+#[test]
+fn cues_without_a_name_have_the_speaker_before_and_lines_may_name_him() {
+    let srt = "\u{feff}1\n00:00:01,000 --> 00:00:03,200\nAgent: Good <i>morning</i>.\n\n2\n00:00:03,900 --> 00:00:06,000\n\
+        Caller: When does the ferry\nleave in\n\n3\n00:00:06,000 --> 00:00:08,100\nwinter? {\\an8}\n\n\
+        4\n00:01:08,600 --> 00:01:10,000\nAgent: At eleven.\nCaller: Thanks.\n\n";
+    let code = r#"#: {"decode": "vtt", "start": "^(?<voice>Agent|Caller): (?<text>.*)$", "carry": ["voice"], "glue": " "}
+{conversation: $source.name, speaker: (.voice | role), text: (.text | gsub("\n"; " ")), merge: .voice}"#;
+    let expected = [
+        "call agent Good morning.",
+        "call user When does the ferry leave in winter?",
+        "call agent At eleven.",
+        "call user Thanks.",
+    ];
+    assert_eq!(of_file(code, "call.srt", srt.as_bytes()), expected);
+    let vtt = "WEBVTT\n\n00:01.000 --> 00:02.500\n<v Agent>Hello.\n\n00:03.000 --> 00:04.000\nHow are you?\n";
+    let code = "#: {\"carry\": [\"voice\"]}\n{conversation: 1, speaker: (.voice | role), text, merge: .voice}";
+    assert_eq!(of_file(code, "call.vtt", vtt.as_bytes()), ["1 agent Hello. How are you?"]);
+}
+
+#[test]
+fn blanks_nulls_and_nested_values_are_read() {
+    for (code, record, expected) in [
+        ("meant", r#""null""#, "null"),
+        ("meant", r#"" null\n""#, "null"),
+        ("meant", r#""nullable""#, r#""nullable""#),
+        ("seconds", r#""""#, "null"),
+        ("seconds", r#"" ""#, "null"),
+        ("parts_text", r#"[{"type": "text", "text": {"value": "a", "annotations": []}}]"#, r#""a""#),
+        ("content_text", r#"[{"type": "text", "text": {"value": "a", "annotations": []}}]"#, r#""a""#),
+        ("content_text", r#""[{\"type\": \"text\", \"text\": \"When do""#, r#""When do""#),
+    ] {
+        let mapping = Mapping::of(&format!("{{conversation: 1, text: (.v | {code} | tojson)}}")).unwrap();
+        let value = decode::value(format!("{{\"v\": {record}}}").as_bytes(), &mut Odd::default()).unwrap();
+        let items = mapping.run(&Record { value, source: Source::default() }).unwrap();
+        let Item::Message(message) = &items[0] else { panic!("{items:?}") };
+        assert_eq!(message.text.as_deref(), Some(expected), "{record} | {code}");
+    }
+}
+
+#[test]
+fn messages_without_an_id_count_once_if_that_is_wanted() {
+    let log = r#"{"c": 1, "s": "user", "t": "Yes?", "at": 10}
+{"c": 1, "s": "user", "t": "Yes?", "at": 20}
+{"c": 1, "s": "user", "t": "Yes?", "at": 10}
+{"c": 2, "s": "user", "t": "Yes?", "at": 10}
+{"c": 1, "s": "agent", "t": "Yes?", "at": 10}"#;
+    let code = "{conversation: .c, speaker: .s, text: .t, time: .at}";
+    assert_eq!(turns(code, log).len(), 5);
+    let once = turns(&format!("#: {{\"once_by_content\": true}}\n{code}"), log);
+    assert_eq!(once, ["1 1 user Yes?", "1 2 user Yes?", "1 2 agent Yes?", "2 1 user Yes?"]);
 }

@@ -202,8 +202,14 @@ impl<'a> Run<'a> {
                         self.take(file, Known::Copy(of))?;
                         continue;
                     }
-                    self.diverged(id);
-                    self.adopt(id);
+                    match self.parts(id, file.state()) {
+                        Ok(false) => self.adopt(id),
+                        Ok(true) => continue,
+                        Err(error) => {
+                            self.tell(&file.path, &error);
+                            continue;
+                        }
+                    }
                     self.read(id, file.state(), !self.follows)?;
                     // It was rewritten, and may be a new one.
                     if self.entries.get(&id).is_some_and(|entry| entry.is_lost)

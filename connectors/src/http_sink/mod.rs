@@ -18,7 +18,8 @@
 //! 414, 415 and 422 make the answer a dead letter, and anything else is tried again. `accept` is a program over the reply,
 //! `{status, headers, body, text}`, where `body` is null if the reply is not JSON: true accepts, false tries again, null
 //! leaves it to the status, and a text or `error("…")` makes the answer a dead letter with that reason. Answers of one
-//! conversation are sent one after another, those of others meanwhile.
+//! conversation are sent one after another, those of others meanwhile, also while one fails. What is accepted is not sent
+//! again.
 //!
 //! ```
 //! # use turnflow_connectors::http_sink::HttpSinkConfig;
@@ -33,21 +34,22 @@ pub(crate) mod reply;
 mod target;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tries;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, StatusCode, redirect};
 use serde::Deserialize;
 use tokio::time::Instant;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode,
+    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built,
 };
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
@@ -56,9 +58,10 @@ use turnflow_records::{Body, Made};
 
 use self::reply::Reply;
 use self::target::Target;
+use self::tries::{Tries, Unaccepted};
 use crate::remote::{header_key, lasting};
 use crate::secret::Secret;
-use crate::shape::{self, Bodies, BodyConfig, Shape, When};
+use crate::shape::{self, BodyConfig, Outgoing, Shape, When};
 
 /// Statuses that say that the same request will never be accepted.
 const REFUSING: &[StatusCode] = &[
@@ -71,6 +74,9 @@ const REFUSING: &[StatusCode] = &[
     StatusCode::UNSUPPORTED_MEDIA_TYPE,
     StatusCode::UNPROCESSABLE_ENTITY,
 ];
+
+/// At most this many answers are looked at for those to send, while the first of them fail.
+const BATCH: usize = 1024;
 
 /// Fields of `HttpSink`.
 #[derive(Debug, Clone, Deserialize)]
@@ -210,7 +216,7 @@ impl SinkConfig for HttpSinkConfig {
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
-        self.shape().chosen(self.sink())
+        built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
     }
 }
 
@@ -241,12 +247,11 @@ impl HttpSinkConfig {
             },
             auth: self.auth.clone(),
             headers: reply::headers(&self.headers).map_err(lasting)?,
-            bodies: self.shape().bodies()?,
+            outgoing: Outgoing::of(self.when.as_ref(), self.body.as_ref())?,
             accept: self.accept.as_ref().map(shape::compiled).transpose()?,
             pace: Mutex::new(Pace { each: self.rate.map(|rate| Duration::from_secs_f64(1.0 / rate)), next: None }),
             concurrency: self.concurrency,
-            retry: self.retry_s.map(Duration::from_secs_f64),
-            failing: HashMap::new(),
+            tries: Tries::new(self.retry_s.map(Duration::from_secs_f64)),
         })
     }
 }
@@ -275,13 +280,11 @@ pub struct HttpSink {
     method: Method,
     auth: HttpAuth,
     headers: HeaderMap,
-    bodies: Bodies,
+    outgoing: Outgoing,
     accept: Option<Body>,
     pace: Mutex<Pace>,
     concurrency: usize,
-    retry: Option<Duration>,
-    /// Since when answers are tried, by the key of the delivery.
-    failing: HashMap<String, Instant>,
+    tries: Tries,
 }
 
 fn key_of(answer: &AnswerRecord) -> String {
@@ -291,60 +294,50 @@ fn key_of(answer: &AnswerRecord) -> String {
 impl AnswerSink for HttpSink {
     fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
         async move {
-            let mut rest = delivery.answers();
-            while !rest.is_empty() {
-                let mut conversations = HashSet::new();
-                let candidates = rest.iter().take(self.concurrency);
-                let together = candidates.take_while(|answer| conversations.insert(&*answer.conversation_id)).count();
-                let (now, later) = rest.split_at(together);
-                let sent = join_all(now.iter().map(|answer| self.send(answer))).await;
-                for (answer, sent) in now.iter().zip(sent) {
-                    self.judged(answer, sent)?;
-                    delivery.took(1);
-                }
-                rest = later;
+            self.tries.begin(delivery.answers());
+            let (begun, mut taken) = (Instant::now(), 0);
+            let due = self.tries.due(delivery.answers());
+            let conversations: Vec<_> = due.into_iter().map(|answers| self.conversation(answers, begun)).collect();
+            let mut running = futures::stream::iter(conversations).buffer_unordered(self.concurrency);
+            self.tries.acknowledge(&delivery, &mut taken);
+            while running.next().await.is_some() {
+                self.tries.acknowledge(&delivery, &mut taken);
             }
-            Ok(())
+            delivery.answers().get(taken).map_or(Ok(()), |first| Err(self.tries.error(first)))
         }
         .boxed()
     }
 
     fn batch(&self) -> usize {
-        64
+        BATCH
     }
 }
 
 impl HttpSink {
-    /// Gives up an answer that has been tried for long enough.
-    fn judged(&mut self, answer: &AnswerRecord, sent: Result<(), ConnectorError>) -> Result<(), ConnectorError> {
-        let Some(retry) = self.retry else { return sent };
-        let key = key_of(answer);
-        match sent {
-            Err(error) if !matches!(error, ConnectorError::Refused { .. }) => {
-                let since = *self.failing.entry(key.clone()).or_insert_with(Instant::now);
-                if since.elapsed() < retry {
-                    return Err(error);
-                }
-                self.failing.remove(&key);
-                Err(ConnectorError::Refused { reason: format!("tried for {} s: {error}", retry.as_secs_f64()) })
-            }
-            done => {
-                self.failing.remove(&key);
-                done
+    /// Sends the answers of a conversation, up to the first one that fails.
+    async fn conversation(&self, answers: Vec<&AnswerRecord>, begun: Instant) {
+        for answer in answers {
+            let Some(accepted) = self.tries.sends(answer, begun) else { return };
+            let sent = self.send(answer, accepted).await;
+            if !self.tries.ended(answer, sent) {
+                return;
             }
         }
     }
 
-    async fn send(&self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
+    /// Sends an answer's values after the first `accepted`.
+    async fn send(&self, answer: &AnswerRecord, accepted: usize) -> Result<(), Unaccepted> {
+        let Some(made) = self.outgoing.made(answer)? else { return Ok(()) };
         let (url, key) = (self.target.url(answer)?, key_of(answer));
-        for (number, made) in self.bodies.of(answer)?.into_iter().enumerate() {
+        for (number, made) in made.into_iter().enumerate().skip(accepted) {
             let key = if number == 0 { key.clone() } else { format!("{key}#{number}") };
             self.request(url.clone(), header_key(key), made).await?;
+            self.tries.accepted_value(answer);
         }
         Ok(())
     }
 
-    async fn request(&self, url: reqwest::Url, key: String, made: Made) -> Result<(), ConnectorError> {
+    async fn request(&self, url: reqwest::Url, key: String, made: Made) -> Result<(), Unaccepted> {
         let at = self.pace.lock().take();
         if let Some(at) = at {
             tokio::time::sleep_until(at).await;
@@ -359,7 +352,7 @@ impl HttpSink {
         // The error names the URL, which may have a token.
         let failed = |error: reqwest::Error| ConnectorError::from(ComponentError::transient(error.without_url()));
         let response = request.body(made.plain()).send().await.map_err(failed)?;
-        Reply::read(response, self.accept.is_some()).await?.judged(self.accept.as_ref(), REFUSING).await
+        Reply::read(response, self.accept.is_some()).await?.judged(self.accept.as_ref(), REFUSING)
     }
 
     /// The header that proves who turnflow is.

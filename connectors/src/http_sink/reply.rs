@@ -10,6 +10,12 @@ use turnflow_engine::component::ComponentError;
 use turnflow_engine::connector::ConnectorError;
 use turnflow_records::{Body, Made};
 
+use super::tries::Unaccepted;
+
+fn refused(reason: String) -> ConnectorError {
+    ConnectorError::Refused { reason }
+}
+
 /// The longest pause that a receiver can ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Characters of a reply that are shown in an error.
@@ -62,9 +68,9 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// [`ConnectorError::Refused`] if it never will, or else an error that may pass, after the pause that the receiver
+    /// [`ConnectorError::Refused`] if it never will, or else an error that may pass, with the pause that the receiver
     /// asks for.
-    pub async fn judged(self, accept: Option<&Body>, refusing: &[StatusCode]) -> Result<(), ConnectorError> {
+    pub fn judged(self, accept: Option<&Body>, refusing: &[StatusCode]) -> Result<(), Unaccepted> {
         let verdict = match accept {
             None => None,
             Some(program) => self.verdict(program)?,
@@ -72,14 +78,12 @@ impl Reply {
         match verdict {
             Some(true) => return Ok(()),
             None if self.status.is_success() => return Ok(()),
-            None if refusing.contains(&self.status) => return Err(ConnectorError::Refused { reason: self.shown() }),
+            None if refusing.contains(&self.status) => return Err(refused(self.shown()).into()),
             _ => {}
         }
         let pause = self.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
-        if let Some(seconds) = pause {
-            tokio::time::sleep(Duration::from_secs(seconds).min(LONGEST_PAUSE)).await;
-        }
-        Err(ComponentError::transient(std::io::Error::other(self.shown())).into())
+        let error = ComponentError::transient(std::io::Error::other(self.shown())).into();
+        Err(Unaccepted { error, pause: pause.map(|seconds| Duration::from_secs(seconds).min(LONGEST_PAUSE)) })
     }
 
     /// What a program says of the reply; `None` if it says nothing.
@@ -91,7 +95,6 @@ impl Reply {
             .collect();
         let body: Value = serde_json::from_str(&self.text).unwrap_or_default();
         let reply = json!({"status": self.status.as_u16(), "headers": headers, "body": body, "text": self.text});
-        let refused = |reason: String| ConnectorError::Refused { reason };
         let made = program.run(reply.to_string().as_bytes());
         let made = made.map_err(|error| refused(format!("`accept`: {error} ({})", self.shown())))?;
         match made.into_iter().next() {

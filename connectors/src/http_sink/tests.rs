@@ -1,9 +1,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
 
 use turnflow_engine::spec::from_str;
 
 use super::*;
-use crate::webhook::tests::receiver;
+use crate::webhook::tests::{Arrived, receiver};
 
 fn sink(url: &str, fields: &str) -> HttpSink {
     let url = url.replace("/hook?token=hidden", "/desk/{conversation_id}?token=hidden");
@@ -84,6 +85,51 @@ async fn the_status_or_a_program_says_whether_an_answer_was_accepted() {
     }
 }
 
+fn keys(arrived: &Receiver<Arrived>, count: usize) -> Vec<String> {
+    (0..count).map(|_| arrived.recv().unwrap().0["idempotency-key"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_accepted_is_not_sent_again_while_others_fail() {
+    let (url, arrived) =
+        receiver(vec!["500 Oops", "500 Oops", "200 OK", "404 No", "200 OK", "500 Oops", "500 Oops", "200 OK"]);
+    let mut sink = sink(&url, r#", concurrency: 1, when: Jq(".turn != 4")"#);
+    let all = answers(&["a", "b", "c", "left out", "d", "c"]);
+    let (taken, error) = deliver(&mut sink, &all).await;
+    assert!(taken == 0 && error.unwrap().starts_with("later"));
+    // First what did not fail before, then the one that was tried longest ago.
+    let (taken, error) = deliver(&mut sink, &all).await;
+    assert!(taken == 0 && error.unwrap().starts_with("later"));
+    assert_eq!(keys(&arrived, 7), ["k1", "k2", "k3", "k6", "k5", "k1", "k2"]);
+    // The engine takes the refused one alone.
+    let (url, arrived) = receiver(vec!["200 OK", "200 OK"]);
+    sink.target = Target::parse(&url.replace("/hook", "/{conversation_id}")).unwrap();
+    assert!(matches!(deliver(&mut sink, &all).await, (5, Some(reason)) if reason.starts_with("refused: the receiver")));
+    assert_eq!(keys(&arrived, 2), ["k1", "k2"]);
+    assert!(
+        matches!(deliver(&mut sink, &all[5..]).await, (0, Some(reason)) if reason.starts_with("refused: the receiver"))
+    );
+    assert_eq!(deliver(&mut sink, &[]).await, (0, None));
+    assert!(sink.tries.is_empty(), "nothing is kept of what the engine has taken back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_value_is_not_sent_again_and_a_pause_holds_its_conversation_only() {
+    let (url, arrived) = receiver(vec!["200 OK", "500 Oops", "200 OK"]);
+    let mut sink = sink(&url, r#", body: Jq("1, 2")"#);
+    let all = answers(&["a"]);
+    assert_eq!(deliver(&mut sink, &all).await.0, 0);
+    assert_eq!(deliver(&mut sink, &all).await, (1, None));
+    assert_eq!(keys(&arrived, 3), ["k1", "k1#1", "k1#1"]);
+    let (url, arrived) = receiver(vec!["429 Slow\r\nRetry-After: 60", "200 OK", "200 OK"]);
+    let mut sink = self::sink(&url, ", concurrency: 1");
+    let all = answers(&["a", "b", "a", "c"]);
+    for _ in 0..3 {
+        assert!(matches!(deliver(&mut sink, &all).await, (0, Some(reason)) if reason.contains("429")));
+    }
+    assert_eq!(keys(&arrived, 3), ["k1", "k2", "k4"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_within_a_conversation_is_kept_and_an_error_loses_nothing() {
     // A conversation's second answer is not sent before its first one is accepted.
@@ -93,8 +139,7 @@ async fn the_order_within_a_conversation_is_kept_and_an_error_loses_nothing() {
     let (taken, error) = deliver(&mut sink, &all).await;
     assert!(taken == 0 && error.unwrap().starts_with("later"));
     assert_eq!(deliver(&mut sink, &all).await, (3, None));
-    let keys: Vec<String> = (0..4).map(|_| arrived.recv().unwrap().0["idempotency-key"].clone()).collect();
-    assert_eq!(keys, ["k1", "k1", "k2", "k3"]);
+    assert_eq!(keys(&arrived, 4), ["k1", "k3", "k1", "k2"]);
     // After a while, an answer that nobody takes is given up.
     let (url, _arrived) = receiver(vec!["500 Oops"; 2]);
     let mut sink = self::sink(&url, ", retry_s: 0");

@@ -60,6 +60,9 @@ pub struct ConversationsConfig {
     /// Whether users' messages are left out after a hand-over to a person (`hand_over: true`), until that ends. Default: what
     /// the mapping says, or else false.
     pub until_hand_over: Option<bool>,
+    /// Whether a message without an id that has conversation, speaker, text and time of an earlier one is that one again, and
+    /// counts once. Default: what the mapping says, or else false.
+    pub once_by_content: Option<bool>,
     /// Maximum number of messages that wait. Beyond that, the first ones become turns. Default: 100,000.
     pub max_waiting: usize,
     /// Maximum number of conversations, messages with an id and histories that are remembered, those used longest ago are
@@ -83,6 +86,7 @@ impl ConversationsConfig {
             burst_s,
             revise: self.revise.unwrap_or(options.revise),
             until_hand_over: self.until_hand_over.unwrap_or(options.until_hand_over),
+            once_by_content: self.once_by_content.unwrap_or(options.once_by_content),
             ..options
         }
     }
@@ -97,6 +101,7 @@ impl Default for ConversationsConfig {
             burst_s: None,
             revise: None,
             until_hand_over: None,
+            once_by_content: None,
             max_waiting: 100_000,
             max_known: 1_000_000,
         }
@@ -150,8 +155,8 @@ impl MapFields<'_> {
             (Ok(mapping), _) => {
                 if let Some(form) = mapping.options().form().filter(|form| !self.reads(form)) {
                     let message = format!(
-                        "the mapping reads files of the form `{form}`, and this source gives records of JSON: make turns \
-                         of such files with `turnflow map`"
+                        "the mapping reads files of the form `{form}`, and this source gives records of JSON: such files are \
+                         for the source `Files`, and databases for `Sqlite`"
                     );
                     check.error("map-form", "map", message);
                 }

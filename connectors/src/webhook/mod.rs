@@ -44,6 +44,7 @@ use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_tree;
 
 use crate::http_sink::reply::{Reply, headers};
+use crate::http_sink::tries::Unaccepted;
 use crate::remote::header_key;
 use crate::secret::Secret;
 use crate::shape::{Bodies, BodyConfig, Shape, When};
@@ -230,7 +231,12 @@ impl Webhook {
         // The error names the URL, which may have a token.
         let failed = |error: reqwest::Error| ConnectorError::from(ComponentError::transient(error.without_url()));
         let response = request.body(body).send().await.map_err(failed)?;
-        Reply::read(response, false).await?.judged(None, REFUSING).await
+        let judged = Reply::read(response, false).await?.judged(None, REFUSING);
+        let Err(Unaccepted { error, pause }) = judged else { return Ok(()) };
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+        Err(error)
     }
 }
 

@@ -7,22 +7,51 @@ use jaq_json::Val;
 use regex::Regex;
 
 use super::Records;
+use super::dates::{self, Written};
 use crate::message::Options;
 
 pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
+    if options.start.is_empty() {
+        return records.take(1, Err(super::NO_START.to_owned()));
+    }
     let starts = options.start.iter().map(|start| Regex::new(start)).collect::<Result<Vec<_>, _>>();
     let starts = match starts {
         Ok(starts) => starts,
         Err(error) => return records.take(1, Err(format!("`start` is no regular expression: {error}"))),
     };
-    let mut messages = Messages { starts, carry: &options.carry, carried: BTreeMap::new(), open: None };
+    let mut messages = Messages { starts, carry: &options.carry, carried: BTreeMap::new(), open: None, before: 0 };
+    let mut found: Vec<(u64, Fields)> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        if let Some((number, value)) = messages.line(number, line) {
-            records.take(number, Ok(value));
-        }
+        found.extend(messages.line(number, line));
     }
-    if let Some((number, value)) = messages.end() {
-        records.take(number, Ok(value));
+    found.extend(messages.end());
+    records.odd.before += messages.before;
+    if found.is_empty() && messages.before > 0 {
+        return records.take(1, Err("no line begins a message: none is as `start` describes it".to_owned()));
+    }
+    if options.dates {
+        add_times(&mut found);
+    }
+    for (number, fields) in found {
+        let fields = fields.into_iter().map(|(name, value)| (Val::from(name), Val::from(value)));
+        records.take(number, Ok(Val::obj(fields.collect())));
+    }
+}
+
+/// Names and values of a message.
+type Fields = Vec<(String, String)>;
+
+/// Adds the part `time`, which the parts `date` and `clock` are.
+fn add_times(found: &mut [(u64, Fields)]) {
+    let written: Vec<Option<Written>> = found
+        .iter()
+        .map(|(_, fields)| {
+            let part = |name: &str| fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
+            Written::read(part("date")?, part("clock").unwrap_or("0:00"))
+        })
+        .collect();
+    for ((_, fields), time) in found.iter_mut().zip(dates::times(&written)) {
+        fields.extend(time.map(|time| ("time".to_owned(), time.to_string())));
     }
 }
 
@@ -33,18 +62,20 @@ struct Messages<'a> {
     /// What the last lines with these fields had.
     carried: BTreeMap<String, String>,
     /// The message that may go on: the number of its first line, and its fields.
-    open: Option<(u64, Vec<(String, String)>)>,
+    open: Option<(u64, Fields)>,
+    /// Number of lines before the first message that are not blank.
+    before: u64,
 }
 
 impl Messages<'_> {
     /// Takes a line. Gives the message before it, if it begins another one.
-    fn line(&mut self, number: u64, line: &str) -> Option<(u64, Val)> {
+    fn line(&mut self, number: u64, line: &str) -> Option<(u64, Fields)> {
         let found = self.starts.iter().find_map(|start| Some((start, start.captures(line)?)));
         match (found, &mut self.open) {
             (Some((start, parts)), _) => {
                 let named = start.capture_names().flatten();
                 let fields = named.filter_map(|name| Some((name.to_owned(), parts.name(name)?.as_str().to_owned())));
-                let mut fields: Vec<(String, String)> = fields.collect();
+                let mut fields: Fields = fields.collect();
                 for name in self.carry {
                     match fields.iter().find(|(own, _)| own == name) {
                         Some((_, value)) => drop(self.carried.insert(name.clone(), value.clone())),
@@ -62,19 +93,21 @@ impl Messages<'_> {
                 }
                 None
             }
-            (None, None) => None,
+            (None, None) => {
+                self.before += u64::from(!line.trim().is_empty());
+                None
+            }
         }
     }
 
     /// The message that is open.
-    fn end(&mut self) -> Option<(u64, Val)> {
+    fn end(&mut self) -> Option<(u64, Fields)> {
         let (number, mut fields) = self.open.take()?;
         if let Some(text) = text_of(&mut fields) {
             // Blank lines before the next message are no part of this one.
             text.truncate(text.trim_end_matches(['\n', '\r']).len());
         }
-        let fields = fields.into_iter().map(|(name, value)| (Val::from(name), Val::from(value)));
-        Some((number, Val::obj(fields.collect())))
+        Some((number, fields))
     }
 }
 

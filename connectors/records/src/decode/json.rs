@@ -16,6 +16,8 @@ pub struct Odd {
     pub broken: u64,
     /// Number of files in folders and archives that hold no text, or that the pattern `files` does not allow.
     pub unread: u64,
+    /// Number of lines before the first message of a text, which belong to none.
+    pub before: u64,
 }
 
 impl Odd {
@@ -24,6 +26,7 @@ impl Odd {
         self.replaced += other.replaced;
         self.broken += other.broken;
         self.unread += other.unread;
+        self.before += other.before;
     }
 }
 
@@ -50,7 +53,7 @@ pub(crate) fn json(bytes: &[u8], odd: &mut Odd) -> Result<Val, String> {
         },
     };
     if value.is_ok() {
-        odd.add(Odd { replaced: is_replaced.into(), broken: is_broken.into(), unread: 0 });
+        odd.add(Odd { replaced: is_replaced.into(), broken: is_broken.into(), ..Odd::default() });
     }
     value
 }
@@ -128,7 +131,7 @@ mod tests {
             let mut odd = Odd::default();
             let value = json(text, &mut odd).unwrap_or_else(|error| panic!("{expected}: {error}")).to_string();
             assert!(value.starts_with(expected), "{value} {expected}");
-            assert_eq!(odd, Odd { replaced, broken, unread: 0 }, "{expected}");
+            assert_eq!(odd, Odd { replaced, broken, ..Odd::default() }, "{expected}");
         }
         for wrong in ["", "{", "{\"a\": \"", "{\"a\": \"\\", "{\"a\": NaN", "nope", "\0", "{\"a\": \"\\ud8\"}"] {
             let mut odd = Odd::default();

@@ -1,6 +1,8 @@
 //! Decoders: records of files.
 
 mod chat_text;
+mod container;
+mod dates;
 mod documents;
 mod files;
 mod form;
@@ -11,6 +13,7 @@ mod sqlite;
 mod stream;
 mod table;
 mod transcript;
+mod urlencoded;
 mod xml;
 
 use std::fs::File;
@@ -19,12 +22,20 @@ use std::path::{Path, PathBuf};
 
 use jaq_json::Val;
 
-pub(crate) use self::files::files;
+pub(crate) use self::files::{files, pattern as allowed};
 pub use self::json::Odd;
 pub(crate) use self::json::json;
 pub use self::packed::{Packing, plain};
+pub(crate) use self::urlencoded::fields as form_fields;
 use crate::Columns;
 use crate::message::Options;
+
+/// The forms that a mapping may name.
+pub(crate) const FORMS: &[&str] =
+    &["jsonl", "json", "csv", "mbox", "vtt", "xml", "lines", "sqlite", "sse", "forms", "container", "text"];
+/// What is told of `lines` without the beginning of a message.
+pub(crate) const NO_START: &str = "lines of text need to know how a message begins: give `start`, a regular expression whose \
+     named parts are the fields of a record, such as \"start\": \"^(?<time>\\\\S+) (?<name>[^:]+): (?<text>.*)$\"";
 
 /// Maximum size of a file that is read as a whole, in bytes.
 const LARGEST: u64 = 1 << 30;
@@ -198,7 +209,9 @@ fn by_form(
         "json" => documents::read(&text(&mut file, &mut records.odd)?, records),
         "csv" => table::read(&text(&mut file, &mut records.odd)?, options, records),
         "mbox" => mail::read(&whole(&mut file)?, records),
-        "vtt" => transcript::read(&text(&mut file, &mut records.odd)?, records),
+        "vtt" => transcript::read(&text(&mut file, &mut records.odd)?, options, records),
+        "forms" => urlencoded::read(&text(&mut file, &mut records.odd)?, records),
+        "container" => container::read(&text(&mut file, &mut records.odd)?, records),
         "sse" => stream::read(&text(&mut file, &mut records.odd)?, records),
         "lines" => chat_text::read(&text(&mut file, &mut records.odd)?, options, records),
         "xml" => xml::read(&text(&mut file, &mut records.odd)?, records),

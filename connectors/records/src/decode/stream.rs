@@ -25,6 +25,6 @@ pub(super) fn read(text: &str, records: &mut Records<'_>) {
             data.clear();
         }
     }
-    records.odd.add(Odd { replaced: odd.replaced.min(1), broken: odd.broken.min(1), unread: 0 });
+    records.odd.add(Odd { replaced: odd.replaced.min(1), broken: odd.broken.min(1), ..Odd::default() });
     records.take(1, Ok(object([("events", events.into_iter().collect()), ("ended", Val::from(ended))])));
 }

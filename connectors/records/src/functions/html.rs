@@ -69,9 +69,15 @@ fn text_in(node: ego_tree::NodeRef<'_, Node>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// A selector of CSS.
+pub(crate) fn selector(text: &str) -> Result<Selector, String> {
+    let hint = "such as `div.message`, `#log > p` or `[data-id]`";
+    Selector::parse(text).map_err(|_| format!("{text:?} is no selector of CSS, {hint}"))
+}
+
 /// The elements that a selector of CSS finds: of each its text, its HTML, and its attributes as `@name`.
 pub(super) fn find(html: &str, selector: &str) -> Result<Val, String> {
-    let parsed = Selector::parse(selector).map_err(|error| format!("{selector:?} is no selector: {error}"))?;
+    let parsed = self::selector(selector)?;
     let tags = html.bytes().filter(|byte| *byte == b'<').count() as u64;
     jq::steps(tags.saturating_mul(tags) / 50 + html.len() as u64 / 16);
     let page = Html::parse_document(html);

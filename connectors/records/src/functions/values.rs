@@ -2,12 +2,18 @@
 
 use jaq_json::Val;
 
+use super::cut;
 use crate::decode::object;
 use crate::jq;
 use crate::message::text_of;
 
 /// The types of parts that are texts.
-const TEXTS: &[&str] = &["text", "input_text", "output_text", "summary_text", "input_audio", "output_audio", "audio"];
+const TEXTS: &[&str] =
+    &["text", "input_text", "output_text", "summary_text", "input_audio", "output_audio", "audio", "refusal"];
+
+/// What is told of messages of which nothing can be read.
+const CUT: &str = "the messages are JSON that was cut off before there was a text: have the program that sends them record \
+     longer attributes (OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT)";
 
 /// So many fields are compared with a name sooner than the name is made a key.
 const FEW: usize = 12;
@@ -99,7 +105,7 @@ pub(super) fn parts_text(content: &Val) -> String {
             text
         }
         Val::Obj(_) => {
-            let inner = ["parts", "text", "content"].iter().find_map(|name| field(content, name));
+            let inner = ["parts", "text", "content", "value"].iter().find_map(|name| field(content, name));
             inner.map(parts_text).unwrap_or_default()
         }
         _ => String::new(),
@@ -115,14 +121,17 @@ fn part_text(part: &Val) -> String {
         Some(kind) => text_of(kind).is_some_and(|kind| TEXTS.contains(&&*kind)),
         None => matches!(part, Val::Obj(_)),
     };
-    let inner = ["text", "content", "transcript"].iter().find_map(|name| field(part, name));
+    let inner = ["text", "content", "transcript", "refusal"].iter().find_map(|name| field(part, name));
     inner.filter(|_| is_text && !is_thought).map(parts_text).unwrap_or_default()
 }
 
-/// A text that is JSON, as what it means; anything else as it is.
+/// A text that is a list, an object, a text or null in JSON, as what it means; anything else as it is.
 pub(super) fn meant(value: &Val) -> Val {
     let Val::TStr(text) = value else { return value.clone() };
     let first = text.strip_prefix(b" ").unwrap_or(text).first();
+    if text.trim_ascii() == b"null" {
+        return Val::Null;
+    }
     if !matches!(first, Some(b'[' | b'{' | b'"')) {
         return value.clone();
     }
@@ -133,7 +142,11 @@ pub(super) fn meant(value: &Val) -> Val {
 pub(super) fn content_text(content: &Val) -> String {
     match content {
         Val::TStr(text) if text.starts_with(b"[{") => {
-            let of_parts = parts_text(&meant(content));
+            let value = match meant(content) {
+                Val::TStr(text) => cut::mended(&text).unwrap_or(Val::Null),
+                value => value,
+            };
+            let of_parts = parts_text(&value);
             if of_parts.is_empty() { text_of(content).unwrap_or_default() } else { of_parts }
         }
         content => parts_text(content),
@@ -141,9 +154,21 @@ pub(super) fn content_text(content: &Val) -> String {
 }
 
 /// The messages of a list, of an object that has one, or of a text that is one question; each may be JSON in a text.
-/// `speaker`: who says what names nobody.
-pub(super) fn messages_of(value: &Val, speaker: &Val) -> Val {
+/// `speaker`: who says what names nobody. Of JSON that was cut off, what is whole, and the text in which it was cut.
+///
+/// # Errors
+///
+/// It was cut off before there was a text.
+pub(super) fn messages_of(value: &Val, speaker: &Val) -> Result<Val, String> {
     let mut value = meant(value);
+    let mended = match &value {
+        Val::TStr(text) if cut::is_of_messages(text) => {
+            Some(cut::mended(text).filter(|value| !matches!(value, Val::TStr(_))).ok_or_else(|| CUT.to_owned())?)
+        }
+        _ => None,
+    };
+    let is_cut = mended.is_some();
+    value = mended.unwrap_or(value);
     if let Val::Obj(_) = value {
         let inner = ["messages", "choices", "input"].iter().find_map(|name| field(&value, name));
         let inner = inner.or_else(|| field(&value, "output").filter(|list| matches!(list, Val::Arr(_))));
@@ -155,7 +180,10 @@ pub(super) fn messages_of(value: &Val, speaker: &Val) -> Val {
     let said = |speaker: Val, text: String| {
         jq::steps(8);
         jq::bytes(3 * 112 + text.len() as u64);
-        object([("speaker", speaker), ("text", Val::from(text))])
+        match is_cut {
+            true => object([("speaker", speaker), ("text", Val::from(text)), ("cut", Val::from(true))]),
+            false => object([("speaker", speaker), ("text", Val::from(text))]),
+        }
     };
     let one = |message: &Val| match message {
         Val::Obj(_) => {
@@ -168,8 +196,8 @@ pub(super) fn messages_of(value: &Val, speaker: &Val) -> Val {
         Val::TStr(_) => said(speaker.clone(), text_of(message).unwrap_or_default()),
         other => said(speaker.clone(), jq::shown(other)),
     };
-    match &value {
-        Val::TStr(_) => [one(&value)].into_iter().collect(),
+    let found: Vec<Val> = match &value {
+        Val::TStr(_) => vec![one(&value)],
         Val::Arr(list) => {
             let each = |element: &Val| match element {
                 Val::Arr(inner) => inner.iter().map(one).collect::<Vec<_>>(),
@@ -177,6 +205,11 @@ pub(super) fn messages_of(value: &Val, speaker: &Val) -> Val {
             };
             list.iter().flat_map(each).collect()
         }
-        _ => [].into_iter().collect::<Val>(),
+        _ => Vec::new(),
+    };
+    let has_text = |message: &Val| field(message, "text").and_then(text_of).is_some_and(|text| !text.trim().is_empty());
+    if is_cut && !found.iter().any(has_text) {
+        return Err(CUT.to_owned());
     }
+    Ok(found.into_iter().filter(|message| !is_cut || has_text(message)).collect())
 }

@@ -38,6 +38,15 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
     all.into_iter().map(run::<JustLut<Value>>)
 }
 
+/// Looks whether an expression with these flags can be used.
+pub(super) fn check(pattern: &str, flags: &str) -> Result<(), String> {
+    Pattern::of(pattern, flags).map(drop).map_err(|reason| match reason.split_once("error: ") {
+        // Where it is in the pattern is shown otherwise.
+        Some((_, error)) => format!("it is no regular expression: {}", error.trim()),
+        None => reason.trim().to_owned(),
+    })
+}
+
 struct Pattern {
     regex: Regex,
     states: u64,

@@ -173,6 +173,28 @@ impl<'a> Changes<'a> {
         Ok(Def { name, args, body: Term::Def(vec![within], Box::new(call)) })
     }
 
+    /// Looks at a regular expression or a selector of CSS that is constant.
+    fn constant(&self, term: &Term<&'a str>) -> Result<(), ProgramError> {
+        let Term::Call(name, given) = term else { return Ok(()) };
+        let is_pattern = match (*name, given.len()) {
+            ("test" | "match" | "capture" | "scan" | "splits", 1 | 2) | ("sub" | "gsub", 2 | 3) | ("split", 2) => true,
+            ("html_find", 1) => false,
+            _ => return Ok(()),
+        };
+        // Another filter may have the name.
+        if self.code.contains(&format!("def {name}")) {
+            return Ok(());
+        }
+        let Some((text, place)) = given.first().and_then(text) else { return Ok(()) };
+        let flags = match (*name, given.last().and_then(self::text)) {
+            ("sub" | "gsub", Some((flags, _))) if given.len() == 3 => flags,
+            ("test" | "match" | "capture" | "scan" | "splits" | "split", Some((flags, _))) if given.len() == 2 => flags,
+            _ => String::new(),
+        };
+        let looked = if is_pattern { patterns::check(&text, &flags) } else { functions::check_selector(&text) };
+        looked.map_err(|reason| at(self.code, place.unwrap_or(name), reason))
+    }
+
     /// Changes the definitions in a term, and looks at its depth.
     fn term(&mut self, term: &mut Term<&'a str>, depth: usize) -> Result<(), ProgramError> {
         if depth > TERMS {
@@ -184,7 +206,7 @@ impl<'a> Changes<'a> {
                 *definition = self.definition(taken, depth + 1)?;
             }
         }
-        let mut result = Ok(());
+        let mut result = self.constant(term);
         parts(term, &mut |part| {
             if result.is_ok() {
                 result = self.term(part, depth + 1);
@@ -195,6 +217,23 @@ impl<'a> Changes<'a> {
         }
         result
     }
+}
+
+/// A text without parts that a program makes, and where it begins.
+fn text<'a>(term: &Term<&'a str>) -> Option<(String, Option<&'a str>)> {
+    let Term::Str(None, parts) = term else { return None };
+    let (mut text, mut place) = (String::new(), None);
+    for part in parts {
+        match part {
+            StrPart::Str(part) => {
+                place = place.or(Some(*part));
+                text.push_str(part);
+            }
+            StrPart::Char(letter) => text.push(*letter),
+            StrPart::Term(_) => return None,
+        }
+    }
+    Some((text, place))
 }
 
 /// The same term; each time that it runs is counted.

@@ -1,15 +1,29 @@
 use super::*;
 use crate::{Mapping, map_files};
 
-/// The turns that a preset makes of a file, as `conversation turn speaker text`.
-fn turns(name: &str, file: &str, text: &str) -> Vec<String> {
+mod calls;
+mod chats;
+mod reports;
+
+/// The turns that a preset makes of files.
+fn turns_of(name: &str, files: &[(&str, &str)]) -> Vec<crate::Turn> {
     let place = tempfile::tempdir().unwrap();
-    let path = place.path().join(file);
-    std::fs::write(&path, text).unwrap();
-    let mapped = map_files(&Mapping::of(preset(name).unwrap()).unwrap(), &[path], None).unwrap();
+    for (file, text) in files {
+        std::fs::write(place.path().join(file), text).unwrap();
+    }
+    let mapped = map_files(&Mapping::of(preset(name).unwrap()).unwrap(), &[place.path().to_owned()], None).unwrap();
     assert!(mapped.refused.is_empty(), "{name}: {:?}", mapped.refused);
+    mapped.turns
+}
+
+/// These as `conversation turn speaker text`.
+fn of_files(name: &str, files: &[(&str, &str)]) -> Vec<String> {
     let shown = |turn: crate::Turn| format!("{} {} {} {}", turn.conversation_id, turn.turn, turn.speaker, turn.text);
-    mapped.turns.into_iter().map(shown).collect()
+    turns_of(name, files).into_iter().map(shown).collect()
+}
+
+fn turns(name: &str, file: &str, text: &str) -> Vec<String> {
+    of_files(name, &[(file, text)])
 }
 
 /// Small logs in forms of which the other tests have none.
@@ -23,11 +37,11 @@ fn further_forms_become_turns() {
 {"request": {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": "At ten."}, {"role": "user", "content": "Where?"}]}, "response": {"id": "r2", "created": 1772709830, "choices": [{"message": {"role": "assistant", "content": "Here."}}]}}
 {"request": {"messages": [{"role": "user", "content": "Fails?"}]}, "response": {"error": {"message": "busy"}}, "session_id": "s"}"#,
             &[
-                "s 1 user Fails?",
                 "call r1 1 user When?",
                 "call r1 1 agent At ten.",
                 "call r1 2 user Where?",
                 "call r1 2 agent Here.",
+                "s 1 user Fails?",
             ][..],
         ),
         (

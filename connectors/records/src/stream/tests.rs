@@ -2,6 +2,8 @@ use super::*;
 use crate::decode::{Odd, json};
 use crate::{InMemory, Mapping, Record, Source, assemble};
 
+mod again;
+
 /// A program and its log.
 struct Log {
     mapping: Mapping,

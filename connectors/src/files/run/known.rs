@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 use turnflow_records::decode;
 
@@ -111,15 +112,32 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// What goes on in another way than the file of which it was a copy is a file of its own.
-    pub(super) fn diverged(&mut self, id: u64) {
-        let of = self.entries.get(&id).and_then(|entry| entry.copy_of);
-        let is_there = of.and_then(|of| self.entries.get(&of)).is_some_and(|original| !original.is_lost);
-        if let Some(entry) = self.entries.get_mut(&id).filter(|_| is_there) {
-            (entry.copy_of, entry.length, entry.line, entry.records) = (None, 0, 0, None);
-            entry.digest = Digest::default();
-            self.open.retain(|(of, _)| *of != id);
-        }
+    /// What a copy has that its original does not have goes on with it, once that is lost; what goes on in another way is a
+    /// file of its own. Returns whether this cannot be told yet, as while less is copied than was read: a copy may be
+    /// written slowly, and must not be read from where it ended.
+    pub(super) fn parts(&mut self, id: u64, state: (u64, u64)) -> io::Result<bool> {
+        let Some(entry) = self.entries.get(&id) else { return Ok(false) };
+        let Some(original) = entry.copy_of.and_then(|of| self.entries.get(&of)).cloned() else { return Ok(false) };
+        let has_it = |path: &Path| compared(File::open(path)?, &[(original.length, original.digest.clone())]);
+        let goes_on = match original.is_lost {
+            true => has_it(&entry.path)?.first().copied(),
+            // It may have been truncated since it was looked at: the next look finds that.
+            false => (has_it(&original.path).ok().as_deref() == Some(&[true])).then_some(false),
+        };
+        let Some(entry) = self.entries.get_mut(&id) else { return Ok(false) };
+        let Some(goes_on) = goes_on else {
+            if original.is_lost {
+                entry.seen = Some(state);
+            }
+            return Ok(true);
+        };
+        let Entry { length, digest, line, records, .. } = match goes_on {
+            true => original,
+            false => Entry { length: 0, digest: Digest::default(), line: 0, records: None, ..original },
+        };
+        (entry.length, entry.digest, entry.line, entry.records, entry.copy_of) = (length, digest, line, records, None);
+        self.open.retain(|(of, _)| *of != id);
+        Ok(false)
     }
 
     /// The files that have the path of this one, but for the packing.

@@ -65,6 +65,9 @@ impl Run<'_> {
         if odd.unread > 0 && self.told.insert(path.clone()) {
             tracing::warn!(file = %path.display(), files = odd.unread, "files without text in an archive are not read");
         }
+        if odd.before > 0 && self.told.insert(path.clone()) {
+            tracing::warn!(file = %path.display(), lines = odd.before, "lines before the first message are not read");
+        }
         let metadata = fs::metadata(&path)?;
         let file = File::open(&path)?;
         (entry.length, entry.digest) = content(file)?;

@@ -218,3 +218,46 @@ fn copies_that_stay_are_not_read() {
     logs.append("t.jsonl", &["f"]);
     assert_eq!(logs.read(), ["f"]);
 }
+
+/// A copy may be written slowly, in parts that end anywhere: it is compared as it grows, and not read from where it ended
+/// when its log was truncated or removed.
+#[test]
+fn a_copy_that_is_written_in_parts_is_not_read_again() {
+    let texts: Vec<String> = (0..40).map(|number| format!("{number} {}", blake3::hash(&[number as u8]))).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let whole = lines(&texts);
+    for (copy, bytes) in [
+        ("t.jsonl.1", whole.clone().into_bytes()),
+        ("t-20260306.jsonl", whole.clone().into_bytes()),
+        ("t.jsonl.1.gz", gzip(whole.as_bytes())),
+    ] {
+        let mut logs = logs();
+        logs.append("t.jsonl", &texts);
+        assert_eq!(logs.read(), texts, "{copy}");
+        for end in [bytes.len() / 3, bytes.len() * 2 / 3] {
+            fs::write(logs.path(copy), &bytes[..end]).unwrap();
+            assert_eq!(logs.read(), [""; 0], "{copy}");
+        }
+        // Its log is gone before the last part is there.
+        fs::write(logs.path("t.jsonl"), "").unwrap();
+        assert_eq!(logs.read(), [""; 0], "{copy}");
+        fs::write(logs.path(copy), &bytes[..bytes.len() - 20]).unwrap();
+        assert_eq!(logs.read(), [""; 0], "{copy}");
+        fs::write(logs.path(copy), &bytes).unwrap();
+        logs.append("t.jsonl", &["after"]);
+        assert_eq!(logs.read(), ["after"], "{copy}");
+        assert_eq!(logs.read(), [""; 0], "{copy}");
+        assert!(logs.dead.is_empty(), "{:?}", logs.dead);
+    }
+    // What the copy has more than was read is read.
+    let mut logs = logs();
+    logs.append("t.jsonl", &["a", "b"]);
+    assert_eq!(logs.read(), ["a", "b"]);
+    let part = fs::read(logs.path("t.jsonl")).unwrap();
+    fs::write(logs.path("t.jsonl.1"), &part[..part.len() - 9]).unwrap();
+    assert_eq!(logs.read(), [""; 0]);
+    logs.append("t.jsonl", &["c"]);
+    fs::copy(logs.path("t.jsonl"), logs.path("t.jsonl.1")).unwrap();
+    fs::write(logs.path("t.jsonl"), lines(&["d"])).unwrap();
+    assert_eq!(logs.read(), ["c", "d"]);
+}

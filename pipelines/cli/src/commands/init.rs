@@ -116,8 +116,9 @@ fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<Log> {
     };
     tell(log, name, mapped);
     if fits.len() > 1 {
-        let others: Vec<&str> = fits[1..].iter().take(4).map(|(name, _)| *name).collect();
-        println!("  fits as well: {} (`--preset NAME`)", others.join(", "));
+        let shown = |(name, mapped): &(&str, Mapped)| format!("`{name}` ({})", size(mapped));
+        let others: Vec<String> = fits[1..].iter().take(4).map(shown).collect();
+        println!("  fits as well, `--preset NAME` takes it: {}", others.join(", "));
     }
     let mapping = presets::preset(name).and_then(|code| Mapping::of(code).ok());
     let form = mapping.as_ref().and_then(|mapping| mapping.options().form().map(str::to_owned));
@@ -175,13 +176,13 @@ fn is_own(log: &Path) -> anyhow::Result<bool> {
     Ok(any)
 }
 
+pub(super) fn size(mapped: &Mapped) -> String {
+    let conversations = mapped.conversations().len();
+    format!("{} in {}", count(mapped.turns.len(), "turn"), count(conversations, "conversation"))
+}
+
 fn tell(log: &Path, name: &str, mapped: &Mapped) {
-    println!(
-        "{}: `{name}`, {} of {}",
-        log.display(),
-        count(mapped.turns.len(), "turn"),
-        count(mapped.records as usize, "record")
-    );
+    println!("{}: `{name}`, {} of {}", log.display(), size(mapped), count(mapped.records as usize, "record"));
     for Turn { conversation_id, turn, speaker, text, .. } in mapped.turns.iter().take(SHOWN) {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let short: String = text.chars().filter(|c| !c.is_control()).take(CHARACTERS).collect();

@@ -275,7 +275,7 @@ fn unnamed(inputs: &[PathBuf], has_own: bool) -> anyhow::Result<anyhow::Error> {
             "no preset makes turns of this log: copy a similar one with `--show`, change it, and give it with `--jq`"
         ),
         fit => {
-            let found = |(name, mapped): &(&str, Mapped)| format!("`{name}` ({})", count(mapped.turns.len(), "turn"));
+            let found = |(name, mapped): &(&str, Mapped)| format!("`{name}` ({})", super::init::size(mapped));
             let names: Vec<String> = fit.iter().take(3).map(found).collect();
             anyhow!(
                 "give a preset: of this log, {} {} turns",

@@ -55,12 +55,15 @@ fn what_fits_and_what_is_wrong_is_told() {
         assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{arguments:?}");
         words.iter().for_each(|word| assert!(ended.err.contains(word), "{arguments:?}: {}", ended.err));
     };
-    failed(&["map", "proxy.jsonl"], &["give a preset: of this log, `litellm-payload` (3 turns)"]);
+    failed(&["map", "proxy.jsonl"], &["give a preset: of this log, `litellm-payload` (3 turns in 1 conversation)"]);
     failed(
         &["map", "--preset", "litellm-payloads", "proxy.jsonl"],
         &["no preset `litellm-payloads` (did you mean `litellm-payload`?)"],
     );
-    failed(&["map", "--preset", "sharegpt", "proxy.jsonl"], &["proxy.jsonl:1:", "`litellm-payload` (3 turns)"]);
+    failed(
+        &["map", "--preset", "sharegpt", "proxy.jsonl"],
+        &["proxy.jsonl:1:", "`litellm-payload` (3 turns in 1 conversation)"],
+    );
     failed(&["map", "--preset", "sharegpt", "nothing"], &["nothing", "No such file"]);
     fs::write(dir.path().join("wrong.jq"), "{conversation: .a,\n speaker: usr}").unwrap();
     failed(&["map", "--jq", "wrong.jq", "proxy.jsonl"], &["wrong.jq, line 2, column 11: there is no filter `usr`"]);
@@ -169,9 +172,11 @@ fn a_pipeline_is_written_for_a_log_of_any_form() {
     fs::write(dir.path().join("own.jsonl"), TURNS).unwrap();
     fs::write(dir.path().join("odd.jsonl"), "{\"x\": 1}\n").unwrap();
     let told = run(dir.path(), &["init", "--docs", "texts", "--log", "proxy.jsonl"]).good().out;
-    for word in
-        ["proxy.jsonl: `litellm-payload`, 3 turns of 3 records", "t, turn 1, agent: At ten.", "wrote pipeline.ron"]
-    {
+    for word in [
+        "proxy.jsonl: `litellm-payload`, 3 turns in 1 conversation of 3 records",
+        "t, turn 1, agent: At ten.",
+        "wrote pipeline.ron",
+    ] {
         assert!(told.contains(word), "{told}");
     }
     run(dir.path(), &["check", "pipeline.ron"]).good();

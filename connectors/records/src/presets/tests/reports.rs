@@ -1,0 +1,92 @@
+//! Logs as their programs really write them, as public reports of readers that got them wrong tell.
+
+use super::*;
+use crate::recognise;
+
+/// These as `conversation turn speaker text`, with the time if there is one.
+fn timed(name: &str, file: &str, text: &str) -> Vec<String> {
+    let shown = |turn: crate::Turn| {
+        let time = turn.timestamp.map_or(String::new(), |time| format!(" {time}"));
+        format!("{} {} {} {}{time}", turn.conversation_id, turn.turn, turn.speaker, turn.text)
+    };
+    turns_of(name, &[(file, text)]).into_iter().map(shown).collect()
+}
+
+/// whatsapp-chat-parser #50, #189 and #233, chat-export tools: languages and systems write dates and times in their ways.
+#[test]
+fn chats_of_whatsapp_are_read_in_all_languages() {
+    for (file, text, expected) in [
+        (
+            "WhatsApp Chat - Ann.txt",
+            "\u{200e}[07.03.26, 21:22:39] Ann: \u{200e}Nachrichten und Anrufe sind verschl\u{fc}sselt.\n[07.03.26, 21:22:39] Ann: Hey\n\u{200e}[07.03.26, 21:22:50] Ann: \u{200e}Bild weggelassen\n[07.03.26, 21:28:10] Fernhill Desk: Huhu\nzwei",
+            &["Ann 1 user Hey 1772918559", "Ann 1 agent Huhu\nzwei 1772918890"][..],
+        ),
+        (
+            "WhatsApp Chat mit Bo.txt",
+            "07.03.26, 21:22 - Bo: Hey\n07.03.26, 21:23 - Bo: <Medien ausgeschlossen>\n07.03.26, 21:28 - Fernhill Desk: Huhu",
+            &["Bo 1 user Hey 1772918520", "Bo 1 agent Huhu 1772918880"],
+        ),
+        (
+            "WhatsApp Chat - Ann.txt",
+            "[14/10/2021, 3:34:09\u{202f}PM] Ann: hello\n[14/10/2021, 3:35:09\u{202f}PM] Fernhill Desk: yes",
+            &["Ann 1 user hello 1634225649", "Ann 1 agent yes 1634225709"],
+        ),
+        (
+            "Chat de WhatsApp con Eva.txt",
+            "28/3/2025, 9:29 p.\u{a0}m. - Eva: hola\n28/3/2025, 9:36 p.\u{a0}m. - Fernhill Desk: si",
+            &["Eva 1 user hola 1743197340", "Eva 1 agent si 1743197760"],
+        ),
+        (
+            "ar.txt",
+            "\u{200f}28\u{200f}/3\u{200f}/2025\u{60c} 9:29 \u{645} - user1: \u{645}\u{631}\u{62d}\u{628}\u{627}\n\u{200f}\u{662}\u{668}\u{200f}/\u{663}\u{200f}/\u{662}\u{660}\u{662}\u{665}\u{60c} \u{669}:\u{663}\u{666} \u{645} - Fernhill Desk: \u{646}\u{639}\u{645}",
+            &[
+                "ar 1 user \u{645}\u{631}\u{62d}\u{628}\u{627} 1743197340",
+                "ar 1 agent \u{646}\u{639}\u{645} 1743197760",
+            ],
+        ),
+        (
+            "zh.txt",
+            "2021/01/02 13:05 - Ann: cn\n2021/1/2 \u{4e0b}\u{5348}1:06 - Fernhill Desk: ok",
+            &["zh 1 user cn 1609592700", "zh 1 agent ok 1609592760"],
+        ),
+        (
+            "WhatsApp Chat with Pat.txt",
+            "1/4/23, 7:02\u{202f}PM - Messages and calls are end-to-end encrypted.\n2/4/23, 10:35\u{202f}PM - ~ Pat: Is it 4:30 or 6?\n2/4/23, 10:35\u{202f}PM - Fernhill Desk: It was changed",
+            &["Pat 1 user Is it 4:30 or 6? 1675550100", "Pat 1 agent It was changed 1675550100"],
+        ),
+        (
+            "old.txt",
+            "3/24/14, 1:59:59 PM: Sender Name: Message\n3/24/14, 2:00:59 PM: Fernhill Desk: reply",
+            &["old 1 user Message 1395669599", "old 1 agent reply 1395669659"],
+        ),
+    ] {
+        assert_eq!(timed("whatsapp-chat-text", file, text), expected, "{file}");
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join(file), text.replace("Fernhill Desk", "Cas")).unwrap();
+        let found = recognise(&[place.path().to_owned()], None).unwrap();
+        assert_eq!(found.first().map(|(name, _)| *name), Some("whatsapp-chat-text"), "{file}");
+    }
+}
+
+/// Lines that begin no message are not lost in silence.
+#[test]
+fn lines_before_the_first_message_are_counted_and_a_text_without_messages_is_an_error() {
+    let mapping = Mapping::of(
+        r##"#: {"start": "^(?<who>\\w+)> (?<text>.*)$"}
+{conversation: "c", speaker: .who, text}"##,
+    )
+    .unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a.txt");
+    let mapped = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        map_files(&mapping, &[path.clone()], None).unwrap()
+    };
+    let found = mapped("Exported today\n\nby me\nuser> When?\nor where?\nagent> At ten.\n");
+    assert_eq!((found.turns.len(), found.odd.before), (2, 2));
+    assert_eq!(found.left_out["that are lines before the first `start`"], 2);
+    let found = mapped("user: When?\nagent: At ten.\n");
+    assert_eq!((found.turns.len(), found.refused.len()), (0, 1));
+    assert!(found.refused[0].1.contains("none is as `start` describes it"), "{:?}", found.refused);
+    assert!(mapped("\n \n").refused.is_empty());
+}
