@@ -36,6 +36,8 @@ pub struct Options {
     pub env: Vec<String>,
     /// For `sqlite`: the query whose rows are records.
     pub query: Option<String>,
+    /// For `sqlite`: the column of the query with whole numbers that increase, by which a source reads what is new.
+    pub cursor: Option<String>,
     /// Of messages with parents: only the branch with the latest message counts.
     pub branch: bool,
     /// Leave out conversations in which no agent speaks or is spoken to.
