@@ -228,6 +228,9 @@ fn what_is_wrong_is_told_with_its_place() {
         ("#: {\"decoder\": \"csv\"}\n.", 1, 13, "unknown field"),
         ("\n#: {", 2, 4, "options"),
         ("#: {\"decode\": \"nonsense\"}\n.", 1, 15, "no form `nonsense`"),
+        ("{a: env}", 1, 5, "declared environment variables only"),
+        ("#: {\"env\": [\"A\"]}\n.a + $ENV.B", 2, 11, "`B` is not declared"),
+        ("#: {\"env\": [\"A\"]}\nenv.B", 2, 5, "`B` is not declared"),
         (".a\n| test(\"(\")", 2, 9, "no regular expression: unclosed group"),
         (".a | gsub(\"x\"; \"y\"; \"q\")", 1, 12, "invalid regex flag: q"),
         (".a | html_find(\"div >\")", 1, 17, "no selector of CSS"),
@@ -253,7 +256,6 @@ fn what_is_wrong_is_told_with_its_place() {
         ("{name: 1}", "field `name`"),
         ("{time: \"soon\"}", "`time`"),
         ("now", "no clock"),
-        ("env", "no clock"),
         ("{turn: 0}", "`turn`"),
     ] {
         let record = Record { value: Default::default(), source: Source::default() };
@@ -656,4 +658,13 @@ fn messages_without_an_id_count_once_if_that_is_wanted() {
     assert_eq!(turns(code, log).len(), 5);
     let once = turns(&format!("#: {{\"once_by_content\": true}}\n{code}"), log);
     assert_eq!(once, ["1 1 user Yes?", "1 2 user Yes?", "1 2 agent Yes?", "2 1 user Yes?"]);
+}
+
+#[test]
+fn declared_variables_of_the_environment_are_seen() {
+    let code = "#: {\"env\": [\"PATH\", \"TURNFLOW_NO_SUCH\"]}\n\
+        {conversation: 1, speaker: \"user\", text: [$ENV.PATH != null, env.PATH == $ENV.PATH, $ENV.TURNFLOW_NO_SUCH, (env | length)] | tojson}";
+    assert_eq!(turns(code, "{}\n"), ["1 1 user [true,true,null,2]"]);
+    assert!(Body::of("$ENV.PATH").is_err() && DocumentMapping::of("env.PATH").is_err());
+    assert!(DocumentMapping::of("#: {\"env\": [\"PATH\"]}\n{id: 1, text: env.PATH}").is_ok());
 }
