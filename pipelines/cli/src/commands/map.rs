@@ -78,8 +78,7 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
     let (mapping, inputs) = mapping(args).map_err(Fault::Told)?;
     let mapped = map_files(&mapping, inputs, Some(&columns)).map_err(|error| Fault::Told(error.into()))?;
     for turn in &mapped.turns {
-        serde_json::to_writer(&mut out, turn)?;
-        out.write_all(b"\n")?;
+        out.write_all(&turn.to_line()?)?;
     }
     out.flush()?;
     tell(&mapped, begun);
