@@ -90,3 +90,26 @@ fn lines_before_the_first_message_are_counted_and_a_text_without_messages_is_an_
     assert!(found.refused[0].1.contains("none is as `start` describes it"), "{:?}", found.refused);
     assert!(mapped("\n \n").refused.is_empty());
 }
+
+/// jq #3128 and its like: an expression that can match nothing matches between letters, and never within one.
+#[test]
+fn regular_expressions_do_not_cut_letters() {
+    let gives = |code: &str| {
+        let body = crate::Body::of(code).unwrap();
+        let made = body.run("\"Gr\u{fc}\u{df}e b\"".as_bytes()).unwrap();
+        made.into_iter().map(crate::Made::plain).collect::<Vec<_>>().join(" | ")
+    };
+    for (code, expected) in [
+        (r#"gsub("x*"; "-")"#, "-G-r-\u{fc}-\u{df}-e- -b-"),
+        (r#"[match("";"g").offset] | tojson"#, "[0,1,2,3,4,5,6,7]"),
+        (r#"[splits(" *")] | tojson"#, r#"["","G","r","ü","ß","e","b",""]"#),
+        (r#"[match("ß?"; "g") | .length] | add"#, "1"),
+        (r#"[null, "x", 1, true] | join(" ")"#, " x 1 true"),
+        (r#"[] | join(",")"#, ""),
+        (r#"[null, null] | join("\n") | @json"#, r#""\n""#),
+    ] {
+        assert_eq!(gives(code), expected, "{code}");
+    }
+    let export = r#"[{"uuid": "c", "chat_messages": [{"uuid": "m", "sender": "human", "created_at": "2026-03-05T11:23:40Z", "text": "When?", "content": [{"type": "text", "text": null}, {"type": "text"}]}]}]"#;
+    assert_eq!(turns("claude-export", "conversations.json", export), ["c 1 user When?"]);
+}
