@@ -113,3 +113,23 @@ fn regular_expressions_do_not_cut_letters() {
     let export = r#"[{"uuid": "c", "chat_messages": [{"uuid": "m", "sender": "human", "created_at": "2026-03-05T11:23:40Z", "text": "When?", "content": [{"type": "text", "text": null}, {"type": "text"}]}]}]"#;
     assert_eq!(turns("claude-export", "conversations.json", export), ["c 1 user When?"]);
 }
+
+/// Direct messages are said to the agent; tombstones, other events and texts in blocks (bolt-js #1203, python-slack-sdk #1100).
+#[test]
+fn chats_of_slack_and_discord_are_read_as_people_see_them() {
+    let slack = r#"{"authorizations": [{"user_id": "UB"}], "event": {"type": "message", "channel": "D1", "channel_type": "im", "user": "U2", "ts": "1772703200.0001", "text": "When?"}}
+{"authorizations": [{"user_id": "UB"}], "event": {"type": "message", "channel": "D1", "user": "UB", "bot_id": "B", "ts": "1772703201.0001", "text": "", "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "At ten."}}, {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [{"type": "text", "text": "See "}, {"type": "link", "url": "https://a.b"}]}]}]}}
+{"event": {"type": "reaction_added", "item": {"channel": "C1", "ts": "1"}}}
+{"event": {"type": "channel_created", "channel": {"id": "C9"}}}
+{"type": "url_verification", "challenge": "x"}
+{"authorizations": [{"user_id": "UB"}], "event": {"type": "message", "channel": "C1", "user": "U2", "ts": "1772703300.0001", "text": "<@UB> Gone?"}}
+{"authorizations": [{"user_id": "UB"}], "event": {"type": "message", "channel": "C1", "user": "U2", "ts": "1772703310.0001", "thread_ts": "1772703300.0001", "text": "<@UB> Stays?"}}
+{"authorizations": [{"user_id": "UB"}], "event": {"type": "message", "subtype": "message_changed", "channel": "C1", "ts": "1772703320.0001", "message": {"type": "message", "subtype": "tombstone", "user": "USLACKBOT", "ts": "1772703300.0001", "text": "This message was deleted."}}}"#;
+    assert_eq!(
+        turns("slack-events", "events.jsonl", slack),
+        ["D1 1 user When?", "D1 1 agent At ten.\nSee https://a.b", "C1:1772703300.0001 1 user Stays?"]
+    );
+    let discord = r#"{"t": "MESSAGE_CREATE", "d": {"id": "11", "channel_id": "c1", "type": 0, "author": {"id": "9"}, "content": "When?", "timestamp": "2026-03-05T11:23:40+00:00", "mentions": []}}
+{"t": "MESSAGE_CREATE", "d": {"id": "12", "channel_id": "c2", "guild_id": "g", "type": 0, "author": {"id": "9"}, "content": "Not for the bot", "timestamp": "2026-03-05T11:23:41+00:00", "mentions": []}}"#;
+    assert_eq!(turns("discord-gateway", "events.jsonl", discord), ["c1 1 user When?"]);
+}
