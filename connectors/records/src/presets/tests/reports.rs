@@ -133,3 +133,82 @@ fn chats_of_slack_and_discord_are_read_as_people_see_them() {
 {"t": "MESSAGE_CREATE", "d": {"id": "12", "channel_id": "c2", "guild_id": "g", "type": 0, "author": {"id": "9"}, "content": "Not for the bot", "timestamp": "2026-03-05T11:23:41+00:00", "mentions": []}}"#;
     assert_eq!(turns("discord-gateway", "events.jsonl", discord), ["c1 1 user When?"]);
 }
+
+/// A span of a call with these attributes.
+fn span(id: u32, time: &str, attributes: &[(&str, &str)]) -> String {
+    let attributes: Vec<serde_json::Value> = attributes
+        .iter()
+        .map(|(key, value)| serde_json::json!({"key": key, "value": {"stringValue": value}}))
+        .collect();
+    let span = serde_json::json!({"traceId": format!("{id:032}"), "spanId": format!("{id:016}"), "name": "x",
+        "startTimeUnixNano": time, "endTimeUnixNano": "1772700005000000005", "attributes": attributes});
+    serde_json::json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).to_string()
+}
+
+/// LangSmith's exporter writes LangChain's objects, the AI SDK objects that a model made, Langfuse whatever a program gave.
+#[test]
+fn spans_of_more_programs_are_calls() {
+    let prompt = r#"{"messages": [[{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "SystemMessage"], "kwargs": {"content": "sys", "type": "system"}}, {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {"content": "When?"}}]]}"#;
+    let completion = r#"{"generations": [[{"text": "Nine", "type": "ChatGeneration", "message": {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessageChunk"], "kwargs": {"content": "Nine", "type": "AIMessageChunk"}}}]], "llm_output": {}}"#;
+    let time = "1772700005000000000";
+    let log = [
+        span(
+            1,
+            time,
+            &[
+                ("gen_ai.operation.name", "chat"),
+                ("langsmith.metadata.session_id", "a"),
+                ("gen_ai.prompt", prompt),
+                ("gen_ai.completion", completion),
+            ],
+        ),
+        span(
+            2,
+            time,
+            &[
+                ("langsmith.trace.session_id", "b"),
+                ("gen_ai.prompt", prompt),
+                ("gen_ai.completion", r#"{"generations": [[{"text": "Ten", "type": "Generation"}]]}"#),
+            ],
+        ),
+        span(
+            3,
+            time,
+            &[
+                ("ai.operationId", "ai.generateObject.doGenerate"),
+                ("ai.telemetry.metadata.sessionId", "c"),
+                ("ai.prompt.messages", r#"[{"role": "user", "content": "Object?"}]"#),
+                ("ai.response.object", r#"{"answer": "yes"}"#),
+            ],
+        ),
+        span(
+            4,
+            time,
+            &[
+                ("langfuse.observation.type", "generation"),
+                ("session.id", "d"),
+                ("langfuse.observation.input", r#"{"question": "Safe?"}"#),
+                ("langfuse.observation.output", r#"{"response": {"text": "UNSAFE"}}"#),
+            ],
+        ),
+    ];
+    assert_eq!(
+        turns("otlp", "spans.jsonl", &log.join("\n")),
+        [
+            "a 1 user When?",
+            "a 1 agent Nine",
+            "b 1 user When?",
+            "b 1 agent Ten",
+            "c 1 user Object?",
+            r#"c 1 agent {"answer": "yes"}"#,
+            "d 1 user Safe?",
+            "d 1 agent UNSAFE"
+        ]
+    );
+    let mapping = Mapping::of(preset("otlp").unwrap()).unwrap();
+    let path = tempfile::tempdir().unwrap();
+    let file = path.path().join("spans.jsonl");
+    std::fs::write(&file, span(1, "0", &[("gen_ai.prompt", prompt), ("gen_ai.completion", "Nine")])).unwrap();
+    let refused = map_files(&mapping, &[file], None).unwrap().refused;
+    assert!(refused[0].1.contains("a span without startTimeUnixNano"), "{refused:?}");
+}
