@@ -212,3 +212,28 @@ fn spans_of_more_programs_are_calls() {
     let refused = map_files(&mapping, &[file], None).unwrap().refused;
     assert!(refused[0].1.contains("a span without startTimeUnixNano"), "{refused:?}");
 }
+
+/// webvtt-py #38 and #46: texts with `<`, cues without a blank line between them, entities, and dashes before voices.
+#[test]
+fn cues_are_read_as_programs_write_them() {
+    let vtt = "WEBVTT\n\nNOTE a\ncomment\n\n1\n00:01.000 --> 00:02.000\n<v Ann>if a < b then</v>\n2\n00:02.000 --> 00:03.000\n<v Fernhill Desk>It&#39;s &quot;me&quot; &eacute; &amp; you &nope; & I\n00:04.000 --> 00:05.000\n- <v Ann>One\n- <v Fernhill Desk>Two <00:04.500><c>three</c>\n\n00:06.000 -> broken\n00:07.000 --> soon\n";
+    let mapped = |text: &str, name: &str| {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let mapped = map_files(&Mapping::of(preset("vtt-calls").unwrap()).unwrap(), &[path], None).unwrap();
+        let turns: Vec<String> = mapped.turns.iter().map(|turn| format!("{} {}", turn.speaker, turn.text)).collect();
+        (turns, mapped.refused.len())
+    };
+    assert_eq!(
+        mapped(vtt, "a.vtt"),
+        (
+            ["user if a < b then", "agent It's \"me\" \u{e9} & you &nope; & I", "user One", "agent Two three"]
+                .map(str::to_owned)
+                .to_vec(),
+            1
+        )
+    );
+    let srt = "1\n00:00:01,000 --> 00:00:02,000\nif a < b then\nc\n2\n00:00:03,000 --> 00:00:04,000\n<3 <i>love</i>\n\n3\n00:00:05,000 --> 00:00:06,000\n1984\n";
+    assert_eq!(mapped(srt, "a.srt").0, ["user if a < b then\nc", "user <3 love", "user 1984"]);
+}
