@@ -237,3 +237,29 @@ fn cues_are_read_as_programs_write_them() {
     let srt = "1\n00:00:01,000 --> 00:00:02,000\nif a < b then\nc\n2\n00:00:03,000 --> 00:00:04,000\n<3 <i>love</i>\n\n3\n00:00:05,000 --> 00:00:06,000\n1984\n";
     assert_eq!(mapped(srt, "a.srt").0, ["user if a < b then\nc", "user <3 love", "user 1984"]);
 }
+
+/// chatgpt-export tools: what is spoken is in parts of its own, and the current node may be missing, null or gone.
+#[test]
+fn exports_of_chatgpt_without_a_current_node_and_with_voices_are_read() {
+    let node = |id: &str, parent: &str, time: u32, role: &str, parts: &str, children: &str| {
+        format!(
+            r#""{id}": {{"id": "{id}", "parent": "{parent}", "children": [{children}], "message": {{"author": {{"role": "{role}"}}, "create_time": {time}, "content": {{"content_type": "multimodal_text", "parts": [{parts}]}}}}}}"#
+        )
+    };
+    let nodes = [
+        node("q", "root", 1, "user", r#"{"content_type": "audio_transcription", "text": "When?", "direction": "in"}, {"content_type": "audio_asset_pointer"}"#, r#""old", "a""#),
+        node("old", "q", 2, "assistant", r#""At nine.""#, ""),
+        node("a", "q", 3, "assistant", r#"{"content_type": "audio_transcription", "text": "At ten."}"#, r#""gone""#),
+    ]
+    .join(", ");
+    for current in ["", r#", "current_node": null"#, r#", "current_node": "gone""#, r#", "current_node": "a""#] {
+        let export = format!(
+            r#"[{{"id": "c", "mapping": {{"root": {{"id": "root", "message": null, "children": ["q"]}}, {nodes}}}{current}}}]"#
+        );
+        assert_eq!(
+            turns("chatgpt-export", "conversations.json", &export),
+            ["c 1 user When?", "c 1 agent At ten."],
+            "{current}"
+        );
+    }
+}
