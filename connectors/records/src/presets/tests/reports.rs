@@ -263,3 +263,14 @@ fn exports_of_chatgpt_without_a_current_node_and_with_voices_are_read() {
         );
     }
 }
+
+/// Records of ShareGPT without an id are conversations of their own; further names, and values that are null.
+#[test]
+fn records_of_sharegpt_are_read_in_all_their_shapes() {
+    let records = r#"{"conversations": [{"from": "Human", "value": "When?"}, {"from": "GPT", "value": "At nine."}]}
+{"conversations": [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": null}, {"role": "assistant", "content": "Here."}]}"#;
+    let found = turns("sharegpt", "log.jsonl", records);
+    let found: Vec<&str> =
+        found.iter().filter_map(|turn| turn.rsplit_once("log.jsonl:")).map(|(_, turn)| turn).collect();
+    assert_eq!(found, ["1 1 user When?", "1 1 agent At nine.", "2 1 user Where?", "2 1 agent Here."]);
+}
