@@ -274,3 +274,21 @@ fn records_of_sharegpt_are_read_in_all_their_shapes() {
         found.iter().filter_map(|turn| turn.rsplit_once("log.jsonl:")).map(|(_, turn)| turn).collect();
     assert_eq!(found, ["1 1 user When?", "1 1 agent At nine.", "2 1 user Where?", "2 1 agent Here."]);
 }
+
+/// Of several choices the first one counts, and 0 is no time.
+#[test]
+fn a_stream_with_several_choices_is_its_first_one() {
+    let stream = [
+        r#"{"created": 0, "choices": []}"#,
+        r#"{"created": 1772700000, "choices": [{"index": 0, "delta": {"content": "Hel"}}]}"#,
+        r#"{"created": 1772700000, "choices": [{"index": 1, "delta": {"content": "Other"}, "finish_reason": "stop"}]}"#,
+        r#"{"created": 1772700000, "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}"#,
+        "[DONE]",
+    ]
+    .map(|event| format!("data: {event}\n\n"))
+    .concat();
+    let request = r#"{"messages": [{"role": "user", "content": "q?"}], "metadata": {"chat": "c"}, "n": 2}"#;
+    let found = turns_of("openai-sse-capture", &[("1.request.json", request), ("1.response.sse", &stream)]);
+    let found: Vec<_> = found.iter().map(|turn| (turn.speaker, &*turn.text, turn.timestamp)).collect();
+    assert_eq!(found[1], ("agent", "Hello", Some(1_772_700_000.0)));
+}
