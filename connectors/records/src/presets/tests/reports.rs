@@ -292,3 +292,20 @@ fn a_stream_with_several_choices_is_its_first_one() {
     let found: Vec<_> = found.iter().map(|turn| (turn.speaker, &*turn.text, turn.timestamp)).collect();
     assert_eq!(found[1], ("agent", "Hello", Some(1_772_700_000.0)));
 }
+
+/// Messages to a business account, their edits, and lists of updates; kinds of messages as numbers.
+#[test]
+fn updates_of_telegram_and_webhooks_of_chatwoot_are_read_in_all_their_shapes() {
+    let updates = r#"{"update_id": 1, "business_message": {"business_connection_id": "b", "message_id": 2, "date": 1772700010, "chat": {"id": 6}, "from": {"id": 6, "is_bot": false}, "text": "Open?"}}
+{"update_id": 2, "edited_business_message": {"message_id": 2, "date": 1772700010, "edit_date": 1772700020, "chat": {"id": 6}, "from": {"id": 6, "is_bot": false}, "text": "Open today?"}}
+{"update_id": 3, "business_message": {"message_id": 3, "date": 1772700030, "chat": {"id": 6}, "from": {"id": 7, "is_bot": false}, "sender_business_bot": {"id": 9}, "text": "Yes."}}
+{"ok": true, "result": [{"update_id": 4, "message": {"message_id": 8, "date": 1772700080, "chat": {"id": 5}, "from": {"id": 5, "is_bot": false}, "text": "Listed?"}}, {"update_id": 5, "poll": {}}]}
+{"ok": true, "result": true}"#;
+    let expected = ["6 1 user Open today?", "6 1 agent Yes.", "5 1 user Listed?"];
+    assert_eq!(turns("telegram-updates", "updates.jsonl", updates), expected);
+    let webhooks = [(1, "0", "When?"), (2, "1", "At ten."), (3, "2", "Ann resolved it"), (4, "\"incoming\"", "Where?")].map(|(id, kind, text)| {
+        format!(r#"{{"event": "message_created", "id": {id}, "content": "{text}", "message_type": {kind}, "created_at": {}, "account": {{"id": 1}}, "conversation": {{"id": 9}}}}"#, 1_772_700_000 + id)
+    });
+    let expected = ["1/9 1 user When?", "1/9 1 agent At ten.", "1/9 2 user Where?"];
+    assert_eq!(turns("chatwoot-webhooks", "hooks.jsonl", &webhooks.join("\n")), expected);
+}
