@@ -1,4 +1,4 @@
-//! Logs as their programs really write them, as public reports of readers that got them wrong tell.
+//! Logs as their programs really write them, in shapes that readers of logs got wrong.
 
 use super::*;
 use crate::recognise;
@@ -12,7 +12,7 @@ fn timed(name: &str, file: &str, text: &str) -> Vec<String> {
     turns_of(name, &[(file, text)]).into_iter().map(shown).collect()
 }
 
-/// whatsapp-chat-parser #50, #189 and #233, chat-export tools: languages and systems write dates and times in their ways.
+/// Each language and system writes dates and times in its way.
 #[test]
 fn chats_of_whatsapp_are_read_in_all_languages() {
     for (file, text, expected) in [
@@ -91,7 +91,7 @@ fn lines_before_the_first_message_are_counted_and_a_text_without_messages_is_an_
     assert!(mapped("\n \n").refused.is_empty());
 }
 
-/// jq #3128 and its like: an expression that can match nothing matches between letters, and never within one.
+/// An expression that can match nothing matches between letters, and never within one.
 #[test]
 fn regular_expressions_do_not_cut_letters() {
     let gives = |code: &str| {
@@ -114,7 +114,7 @@ fn regular_expressions_do_not_cut_letters() {
     assert_eq!(turns("claude-export", "conversations.json", export), ["c 1 user When?"]);
 }
 
-/// Direct messages are said to the agent; tombstones, other events and texts in blocks (bolt-js #1203, python-slack-sdk #1100).
+/// Direct messages are said to the agent; tombstones, other events and texts in blocks.
 #[test]
 fn chats_of_slack_and_discord_are_read_as_people_see_them() {
     let slack = r#"{"authorizations": [{"user_id": "UB"}], "event": {"type": "message", "channel": "D1", "channel_type": "im", "user": "U2", "ts": "1772703200.0001", "text": "When?"}}
@@ -213,7 +213,7 @@ fn spans_of_more_programs_are_calls() {
     assert!(refused[0].1.contains("a span without startTimeUnixNano"), "{refused:?}");
 }
 
-/// webvtt-py #38 and #46: texts with `<`, cues without a blank line between them, entities, and dashes before voices.
+/// Texts with `<`, cues without a blank line between them, entities, and dashes before voices.
 #[test]
 fn cues_are_read_as_programs_write_them() {
     let vtt = "WEBVTT\n\nNOTE a\ncomment\n\n1\n00:01.000 --> 00:02.000\n<v Ann>if a < b then</v>\n2\n00:02.000 --> 00:03.000\n<v Fernhill Desk>It&#39;s &quot;me&quot; &eacute; &amp; you &nope; & I\n00:04.000 --> 00:05.000\n- <v Ann>One\n- <v Fernhill Desk>Two <00:04.500><c>three</c>\n\n00:06.000 -> broken\n00:07.000 --> soon\n";
@@ -238,7 +238,7 @@ fn cues_are_read_as_programs_write_them() {
     assert_eq!(mapped(srt, "a.srt").0, ["user if a < b then\nc", "user <3 love", "user 1984"]);
 }
 
-/// chatgpt-export tools: what is spoken is in parts of its own, and the current node may be missing, null or gone.
+/// What is spoken is in parts of its own, and the current node may be missing, null or gone.
 #[test]
 fn exports_of_chatgpt_without_a_current_node_and_with_voices_are_read() {
     let node = |id: &str, parent: &str, time: u32, role: &str, parts: &str, children: &str| {
