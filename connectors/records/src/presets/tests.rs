@@ -3,6 +3,7 @@ use crate::{Mapping, map_files};
 
 mod calls;
 mod chats;
+mod people;
 
 /// The turns that a preset makes of files.
 fn turns_of(name: &str, files: &[(&str, &str)]) -> Vec<crate::Turn> {
