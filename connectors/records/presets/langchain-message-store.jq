@@ -1,4 +1,4 @@
-#: {"decode": "sqlite", "query": "SELECT id, session_id, message FROM message_store ORDER BY id"}
+#: {"decode": "sqlite", "query": "SELECT id, session_id, message FROM message_store ORDER BY id", "cursor": "id"}
 # LangChain's message store (SQLChatMessageHistory): a message is JSON in a column.
 .session_id as $id | .message | fromjson
 | {human: "user", HumanMessageChunk: "user", ai: "agent", AIMessageChunk: "agent"} as $speakers

@@ -1,4 +1,4 @@
-#: {"branch": true, "decode": "sqlite", "query": "SELECT id, created_at, chat FROM chat ORDER BY created_at, id"}
+#: {"branch": true, "decode": "sqlite", "query": "SELECT id, created_at, updated_at, chat FROM chat ORDER BY created_at, id", "cursor": "updated_at"}
 # Open WebUI's database: a row is a whole chat, whose messages are a tree, and is written anew with each message. What the
 # model thought is markup in its answer, and an answer that is still written is not done.
 .id as $id | .chat | fromjson | .history | .messages as $all

@@ -7,6 +7,7 @@ use jaq_json::Val;
 use crate::decode::{self, Odd};
 use crate::jq::{Program, ProgramError};
 use crate::message::text_of;
+use crate::options::options;
 
 /// Maximum number of values of one input.
 const VALUES: usize = 10_000;
@@ -64,7 +65,7 @@ impl Body {
     ///
     /// The program is wrong.
     pub fn of(code: &str) -> Result<Self, ProgramError> {
-        Ok(Self { program: Program::of(code, &[])? })
+        Ok(Self { program: Program::of(code, &[], &options(code)?.env)? })
     }
 
     /// What the program makes of JSON.

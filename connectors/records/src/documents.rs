@@ -54,7 +54,8 @@ impl DocumentMapping {
     ///
     /// The program or its options are wrong.
     pub fn of(code: &str) -> Result<Self, ProgramError> {
-        Ok(Self { options: options(code)?, program: Program::of(code, &["$source"])? })
+        let options = options(code)?;
+        Ok(Self { program: Program::of(code, &["$source"], &options.env)?, options })
     }
 
     /// How files are read.

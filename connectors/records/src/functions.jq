@@ -6,6 +6,32 @@ def IN(values): . as $value | any(values; . == $value);
 # As jq has it: null is nothing.
 def join($between): map(if . == null then "" else tostring end) | .[:-1][] += $between | reduce .[] as $one (""; . + $one);
 
+# What jq has beside these, and the library does not.
+def IN(values; of): any(values; IN(of));
+def INDEX(values; f): reduce values as $value ({}; .[$value | f | tostring] |= $value);
+def INDEX(f): INDEX(.[]; f);
+def toarray: if type == "array" then . else [.] end;
+def ascii: [.] | implode;
+def trimstr($part): ltrimstr($part) | rtrimstr($part);
+def leaf_paths: paths(scalars);
+def date: todate;
+def dateadd($unit; $n): . + $n;
+def datesub($unit; $n): . - $n;
+def tostream:
+  path(def r: (.[]? | r), .; r) as $path | getpath($path) | reduce path(.[]?) as $last ([$path, .]; [$path + $last]);
+def fromstream(events):
+  {value: null, ends: false} as $none
+  | foreach events as $event ($none;
+      if .ends then $none end
+      | if $event | length == 2 then .ends = ($event[0] | length == 0) | setpath(["value"] + $event[0]; $event[1])
+        else .ends = ($event[0] | length == 1) end;
+      if .ends then .value else empty end);
+def truncate_stream(events): . as $depth | null | events | select(.[0] | length > $depth) | .[0] |= .[$depth:];
+def row(text): map(if type == "string" then text elif . == null then "" elif type | IN("number", "boolean") then tostring
+  else error("\(type) (\(tojson[:60])) cannot be in a row of a table") end);
+def @csv: row("\"" + gsub("\""; "\"\"") + "\"") | join(",");
+def @tsv: row(gsub("\\\\"; "\\\\") | gsub("\t"; "\\t") | gsub("\n"; "\\n") | gsub("\r"; "\\r")) | join("\t");
+
 # The messages of a list as chat models take them.
 def chat_messages:
   [.[] | objects

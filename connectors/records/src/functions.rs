@@ -20,15 +20,8 @@ pub(crate) const DEFINITIONS: &str = include_str!("functions.jq");
 
 /// Filters of jq that mappings do not have: what they give depends on more than the record, or goes elsewhere. They are
 /// replaced by errors, with so many arguments.
-const REFUSED: &[(&str, usize)] = &[
-    ("now", 0),
-    ("env", 0),
-    ("halt", 1),
-    ("localtime", 0),
-    ("strflocaltime", 1),
-    ("debug_empty", 0),
-    ("stderr_empty", 0),
-];
+const REFUSED: &[(&str, usize)] =
+    &[("now", 0), ("halt", 1), ("localtime", 0), ("strflocaltime", 1), ("debug_empty", 0), ("stderr_empty", 0)];
 
 /// Whether mappings have a filter of jq as it is.
 pub(crate) fn is_known(name: &str) -> bool {
@@ -110,7 +103,7 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         }),
     ];
     let refused = |(name, arguments): &(&'static str, usize)| -> Own {
-        (name, v(*arguments), |_| bome(Err(told("a mapping has no clock, no environment and no output".to_owned()))))
+        (name, v(*arguments), |_| bome(Err(told("a mapping has no clock and no output".to_owned()))))
     };
     all.into_iter().chain(REFUSED.iter().map(refused)).map(run::<JustLut<Value>>)
 }

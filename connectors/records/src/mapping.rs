@@ -39,7 +39,7 @@ impl Mapping {
     /// The program or its options are wrong.
     pub fn of(code: &str) -> Result<Self, ProgramError> {
         let options = options(code)?;
-        Ok(Self { program: Program::of(code, &["$source"])?, options })
+        Ok(Self { program: Program::of(code, &["$source"], &options.env)?, options })
     }
 
     /// How the form is read and assembled.

@@ -35,8 +35,12 @@ pub struct Options {
     pub separator: Option<String>,
     /// For `csv`: what is before a quote within quotes, if that is not another quote.
     pub escape: Option<String>,
+    /// The environment variables that the program sees, as in `$ENV.NAME`.
+    pub env: Vec<String>,
     /// For `sqlite`: the query whose rows are records.
     pub query: Option<String>,
+    /// For `sqlite`: the column of the query with whole numbers that increase, by which a source reads what is new.
+    pub cursor: Option<String>,
     /// Of messages with parents: only the branch with the latest message counts.
     pub branch: bool,
     /// Leave out conversations in which no agent speaks or is spoken to.

@@ -23,12 +23,20 @@ const TOLD: usize = 1_000;
 /// A compiled program.
 pub(crate) struct Program {
     filter: jaq_core::Filter<data::JustLut<Value>>,
+    /// What it may see of the environment.
+    environment: Option<Val>,
 }
 
 impl Program {
-    /// Compiles a program that has these variables.
-    pub fn of(code: &str, variables: &[&str]) -> Result<Self, ProgramError> {
-        program::compile(code, variables).map(|filter| Self { filter })
+    /// Compiles a program that has these variables, and may see these variables of the environment, as they are now.
+    pub fn of(code: &str, variables: &[&str], environment: &[String]) -> Result<Self, ProgramError> {
+        let filter = program::compile(code, variables, environment)?;
+        let variable = |name: &String| {
+            let value = std::env::var(name).map_or(Val::Null, Val::from);
+            (Val::from(name.clone()), value)
+        };
+        let seen = (!environment.is_empty()).then(|| Val::obj(environment.iter().map(variable).collect()));
+        Ok(Self { filter, environment: seen })
     }
 
     /// Gives what the program makes of a value to `each`, until that fails.
@@ -44,7 +52,7 @@ impl Program {
     ) -> Result<(), String> {
         let (size, depth) = limits::size_of(&value);
         let variables: Vec<(Val, u32)> =
-            variables.iter().map(|value| (value.clone(), limits::size_of(value).1)).collect();
+            variables.iter().chain(&self.environment).map(|value| (value.clone(), limits::size_of(value).1)).collect();
         let run = || {
             let variables = variables.into_iter().map(|(value, depth)| Value::of(value, depth));
             let context = Ctx::<data::JustLut<Value>>::new(&self.filter.lut, Vars::new(variables));

@@ -43,8 +43,15 @@ pub struct ProgramError {
     pub reason: String,
 }
 
-/// Compiles a program.
-pub(super) fn compile(code: &str, variables: &[&str]) -> Result<Filter<JustLut<Value>>, ProgramError> {
+/// The variable with what the environment has.
+pub(super) const ENVIRONMENT: &str = "$ENV";
+
+/// Compiles a program that has these variables and may see these variables of the environment.
+pub(super) fn compile(
+    code: &str,
+    variables: &[&str],
+    environment: &[String],
+) -> Result<Filter<JustLut<Value>>, ProgramError> {
     if code.len() > LONGEST {
         return Err(at(code, code, format!("a program has at most {} kB", LONGEST >> 10)));
     }
@@ -61,18 +68,18 @@ pub(super) fn compile(code: &str, variables: &[&str]) -> Result<Filter<JustLut<V
     }
     let fails = |reason: String| at(code, code, reason);
     thread::scope(|scope| {
-        let compile = || compiled(code, variables);
+        let compile = || compiled(code, variables, environment);
         let thread = thread::Builder::new().name("jq".to_owned()).stack_size(STACK).spawn_scoped(scope, compile);
         let thread = thread.map_err(|error| fails(format!("it cannot be compiled: {error}")))?;
         thread.join().unwrap_or_else(|_| Err(fails("it cannot be compiled".to_owned())))
     })
 }
 
-fn compiled(code: &str, variables: &[&str]) -> Result<Filter<JustLut<Value>>, ProgramError> {
+fn compiled(code: &str, variables: &[&str], environment: &[String]) -> Result<Filter<JustLut<Value>>, ProgramError> {
     let arena = Arena::default();
     let own = load::parse(functions::DEFINITIONS, |parser| parser.defs()).unwrap_or_default();
     let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()).chain(own);
-    let mut changes = Changes { arena: &arena, number: 0, code };
+    let mut changes = Changes { arena: &arena, number: 0, code, environment };
     let mut all = Vec::new();
     for definition in definitions {
         all.push(changes.definition(definition, 0)?);
@@ -85,7 +92,8 @@ fn compiled(code: &str, variables: &[&str]) -> Result<Filter<JustLut<Value>>, Pr
     let known = known.chain(natives::natives()).chain(patterns::natives()).chain(functions::natives());
     let modules = Loader::new(all).load(&arena, File { code: MAIN, path: () });
     let modules = modules.map_err(|_| at(code, "", "the program is wrong".to_owned()))?;
-    let compiler = Compiler::default().with_funs(known).with_global_vars(variables.iter().copied());
+    let seen = (!environment.is_empty()).then_some(ENVIRONMENT);
+    let compiler = Compiler::default().with_funs(known).with_global_vars(variables.iter().copied().chain(seen));
     compiler.compile(modules).map_err(|errors| undefined(code, errors))
 }
 
@@ -138,6 +146,8 @@ struct Changes<'a> {
     /// Number of names that were made.
     number: usize,
     code: &'a str,
+    /// What the program may see of the environment.
+    environment: &'a [String],
 }
 
 impl<'a> Changes<'a> {
@@ -173,6 +183,39 @@ impl<'a> Changes<'a> {
         Ok(Def { name, args, body: Term::Def(vec![within], Box::new(call)) })
     }
 
+    /// Looks what a term takes from the environment. `env` becomes `$ENV`.
+    fn environment(&self, term: &mut Term<&'a str>) -> Result<(), ProgramError> {
+        let place = |term: &Term<&'a str>| match term {
+            Term::Call("env", given) if given.is_empty() && !self.code.contains("def env") => Some("env"),
+            Term::Var(name) if *name == ENVIRONMENT => Some(*name),
+            _ => None,
+        };
+        let declare =
+            |name: &str| format!("declare it in the line of options at the top: `#: {{\"env\": [\"{name}\"]}}`");
+        if let Term::Path(of, Path(path)) = term
+            && place(of).is_some()
+            && let Some((Part::Index(name), _)) = path.first()
+            && let Some((name, at_name)) = text(name)
+            && !self.environment.contains(&name)
+        {
+            let reason = format!("the environment variable `{name}` is not declared: {}", declare(&name));
+            return Err(at(self.code, at_name.unwrap_or_default(), reason));
+        }
+        let written = match term {
+            Term::Call(name, _) | Term::Var(name) => *name,
+            _ => return Ok(()),
+        };
+        if place(term).is_none() {
+            return Ok(());
+        }
+        if self.environment.is_empty() {
+            let reason = format!("a mapping sees declared environment variables only: {}", declare("NAME"));
+            return Err(at(self.code, written, reason));
+        }
+        *term = Term::Var(ENVIRONMENT);
+        Ok(())
+    }
+
     /// Looks at a regular expression or a selector of CSS that is constant.
     fn constant(&self, term: &Term<&'a str>) -> Result<(), ProgramError> {
         let Term::Call(name, given) = term else { return Ok(()) };
@@ -206,7 +249,7 @@ impl<'a> Changes<'a> {
                 *definition = self.definition(taken, depth + 1)?;
             }
         }
-        let mut result = self.constant(term);
+        let mut result = self.environment(term).and_then(|()| self.constant(term));
         parts(term, &mut |part| {
             if result.is_ok() {
                 result = self.term(part, depth + 1);

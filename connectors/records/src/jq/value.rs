@@ -11,6 +11,8 @@ use jaq_json::{Map, Num, Rc, Val};
 
 use super::limits::{self, bytes, steps, walk};
 
+/// Maximum number of places that are filled up when an index is behind the end of a list.
+const WIDEST: usize = 100_000;
 /// Bytes of an element of a list, with room to grow, and of a field of an object.
 const ELEMENT: u64 = 32;
 const FIELD: u64 = 112;
@@ -206,6 +208,19 @@ type Results<T> = Box<dyn Iterator<Item = ValR<T, Value>>>;
 
 const ITERABLE: &str = "iterable (array or object)";
 
+/// How far behind the end of a list an index is, if that is not too far.
+fn beyond(index: &Val, length: usize) -> Option<usize> {
+    let Val::Num(number) = index else { return None };
+    let at = usize::try_from(number.as_isize()?).ok()?;
+    at.checked_sub(length).filter(|gap| *gap <= WIDEST)
+}
+
+/// Fills a list up.
+fn nulls(number: usize) -> impl Iterator<Item = Val> {
+    bytes(ELEMENT * number as u64);
+    std::iter::repeat_n(Val::Null, number)
+}
+
 /// The place in a list of this length that an index names.
 fn place(index: &Val, length: usize) -> Option<usize> {
     let Val::Num(number) = index else { return None };
@@ -359,6 +374,23 @@ impl ValT for Value {
                         values.swap_remove(&index.val);
                     }
                     None => {}
+                }
+            }
+            // As in jq, what is not there begins with what is put into it.
+            Val::Null if matches!(index.val, Val::TStr(_)) || beyond(&index.val, 0).is_some() => {
+                let Some(value) = f(Self::part(Val::Null, depth)).next().transpose()? else { return Ok(self) };
+                bytes(FIELD);
+                let value = deeper(value, &mut deepest);
+                self.val = match beyond(&index.val, 0) {
+                    Some(gap) => nulls(gap).chain([value]).collect(),
+                    None => Val::obj([(index.val.clone(), value)].into_iter().collect()),
+                };
+            }
+            Val::Arr(values) if beyond(&index.val, values.len()).is_some() => {
+                let gap = beyond(&index.val, values.len()).unwrap_or_default();
+                if let Some(value) = f(Self::part(Val::Null, depth)).next().transpose()? {
+                    let value = deeper(value, &mut deepest);
+                    list_mut(values).extend(nulls(gap).chain([value]));
                 }
             }
             Val::Arr(values) => {

@@ -48,14 +48,6 @@ pub struct InitArgs {
     force: bool,
 }
 
-/// Where the turns come from.
-struct Log {
-    /// The node.
-    node: String,
-    /// What to do before the first run.
-    before: Option<String>,
-}
-
 pub(super) fn run(args: &InitArgs) -> Outcome {
     init(args).map_err(Fault::Told)
 }
@@ -71,15 +63,14 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
         "there is no folder {}: give the folder of your documents with `--docs`",
         args.docs.display()
     );
-    let log = match &args.log {
-        None => Log { node: "JsonLines(path: \"turns.jsonl\", follow: true)".to_owned(), before: None },
+    let turns = match &args.log {
+        None => "JsonLines(path: \"turns.jsonl\", follow: true)".to_owned(),
         Some(log) => of_log(args, log)?,
     };
-    let text = pipeline(args, &log.node)?;
+    let text = pipeline(args, &turns)?;
     fs::write(&args.file, text).with_context(|| format!("cannot write {}", args.file.display()))?;
     let file = args.file.display();
     println!("\nwrote {file}");
-    log.before.iter().for_each(|before| println!("  {before}"));
     println!("  turnflow check {file}");
     println!("  turnflow ask {file} \"a question\"");
     match args.log {
@@ -89,11 +80,11 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Recognises a log, and shows its first turns.
-fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<Log> {
+/// Recognises a log, and shows its first turns. Gives the node that reads it.
+fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<String> {
     if args.preset.is_none() && is_own(log)? {
         println!("{}: turnflow's own form", log.display());
-        return Ok(Log { node: format!("JsonLines(path: {}, follow: true)", shown(args, log)?), before: None });
+        return Ok(format!("JsonLines(path: {}, follow: true)", shown(args, log)?));
     }
     let inputs = [log.to_owned()];
     let fits = match &args.preset {
@@ -121,31 +112,30 @@ fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<Log> {
         println!("  fits as well, `--preset NAME` takes it: {}", others.join(", "));
     }
     let mapping = presets::preset(name).and_then(|code| Mapping::of(code).ok());
-    let form = mapping.as_ref().and_then(|mapping| mapping.options().form().map(str::to_owned));
+    let options = mapping.map(|mapping| mapping.options().clone()).unwrap_or_default();
     let is_lines = log.is_file() && decode::plain(log) == log && decode::form_of(log) == "jsonl";
     let is_parquet = log.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
     let path = shown(args, log)?;
-    Ok(match form.as_deref() {
-        None | Some("jsonl") if is_parquet => {
-            Log { node: format!("Parquet(path: {path}, map: Preset({name:?}))"), before: None }
+    let map = format!("map: Preset({name:?})");
+    let node = match (options.form(), &options.query, &options.cursor) {
+        (None | Some("jsonl"), ..) if is_parquet => format!("Parquet(path: {path}, {map})"),
+        (None | Some("jsonl"), ..) if is_lines => format!("JsonLines(path: {path}, follow: true, {map})"),
+        (Some("sqlite"), Some(query), Some(cursor)) if log.is_file() => {
+            let query = query.split(" ORDER BY ").next().unwrap_or(query);
+            // A row that is written anew may have another version of what was said.
+            let revise = if options.branch { ", conversations: (revise: true)" } else { "" };
+            format!("Sqlite(path: {path}, query: {query:?}, cursor: {cursor:?}, {map}{revise})")
         }
-        None | Some("jsonl") if is_lines => {
-            Log { node: format!("JsonLines(path: {path}, follow: true, map: Preset({name:?}))"), before: None }
-        }
-        form if form != Some("sqlite") => {
-            let glob = if log.is_dir() { shown(args, &log.join("**/*"))? } else { path };
-            Log { node: format!("Files(glob: {glob}, map: Preset({name:?}))"), before: None }
-        }
+        (Some("sqlite"), ..) => bail!(
+            "{} is no single database: give the file of the database, or make turns with `turnflow map --preset {name}`",
+            log.display()
+        ),
         _ => {
-            let turns = args.file.with_file_name("turns.jsonl");
-            let before = format!(
-                "turnflow map --preset {name} {} > {}    # and again when it has grown",
-                log.display(),
-                turns.display()
-            );
-            Log { node: "JsonLines(path: \"turns.jsonl\", follow: true)".to_owned(), before: Some(before) }
+            let glob = if log.is_dir() { shown(args, &log.join("**/*"))? } else { path };
+            format!("Files(glob: {glob}, {map})")
         }
-    })
+    };
+    Ok(node)
 }
 
 /// Whether the first lines of a log are records of turnflow.

@@ -202,6 +202,33 @@ fn a_pipeline_is_written_for_a_log_of_any_form() {
     }
 }
 
+/// A database of Open WebUI is read while its program writes it.
+#[test]
+fn a_pipeline_is_written_for_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("docs")).unwrap();
+    fs::write(dir.path().join("docs/a.md"), "# Ferry\nThe ferry leaves at ten.\n").unwrap();
+    let database = rusqlite::Connection::open(dir.path().join("webui.db")).unwrap();
+    let message = |id: &str, parent: Option<&str>, role: &str, content: &str| serde_json::json!({"id": id, "parentId": parent, "role": role, "content": content, "timestamp": 1_772_701_200, "done": true});
+    let chat = serde_json::json!({"history": {"currentId": "2", "messages": {
+        "1": message("1", None, "user", "When does the ferry leave?"), "2": message("2", Some("1"), "assistant", "At ten.")}}});
+    database
+        .execute_batch("CREATE TABLE chat (id TEXT, user_id TEXT, chat JSON, created_at INTEGER, updated_at INTEGER)")
+        .unwrap();
+    database.execute("INSERT INTO chat VALUES ('c', 'u', ?1, 1772701200, 1772701260)", [chat.to_string()]).unwrap();
+    let told = run(dir.path(), &["init", "--log", "webui.db"]).good().out;
+    assert!(told.contains("`open-webui-db`, 2 turns in 1 conversation of 1 record"), "{told}");
+    let pipeline = fs::read_to_string(dir.path().join("pipeline.ron")).unwrap();
+    assert!(
+        pipeline.contains("Sqlite(path: \"webui.db\", query: \"SELECT") && pipeline.contains("updated_at"),
+        "{pipeline}"
+    );
+    run(dir.path(), &["check", "pipeline.ron"]).good();
+    run(dir.path(), &["run", "pipeline.ron", "--once"]).good();
+    let answers = fs::read_to_string(dir.path().join("answers.jsonl")).unwrap();
+    assert!(answers.lines().count() == 1 && answers.contains("at ten"), "{answers}");
+}
+
 #[test]
 fn a_run_whose_records_all_fit_another_form_says_so_each_time() {
     let dir = tempfile::tempdir().unwrap();
