@@ -309,3 +309,54 @@ fn updates_of_telegram_and_webhooks_of_chatwoot_are_read_in_all_their_shapes() {
     let expected = ["1/9 1 user When?", "1/9 1 agent At ten.", "1/9 2 user Where?"];
     assert_eq!(turns("chatwoot-webhooks", "hooks.jsonl", &webhooks.join("\n")), expected);
 }
+
+/// A line of a mail may begin with `From `, addresses have letters of both cases, and old mails name no encoding.
+#[test]
+fn mails_are_not_cut_and_their_letters_are_read() {
+    let mail = |from: &str, id: &str, header: &str, body: &[u8]| {
+        let head = format!(
+            "From x@y Fri Mar  6 12:00:00 2026\nFrom: {from}\nMessage-ID: <{id}>\nDate: Fri, 06 Mar 2026 13:00:05 +0100\n{header}\n"
+        );
+        [head.as_bytes(), body, b"\n\n"].concat()
+    };
+    let latin = b"Gr\xfc\xdfe \x80 5?";
+    let bytes = [
+        mail(
+            "a@x",
+            "from",
+            "",
+            b"One\n\nFrom here on the ferry is late?\n\nFrom the harbour: when?\nNote: bye\nsoon\n",
+        ),
+        mail("a@x", "none", "", latin),
+        mail(
+            "a@x",
+            "odd",
+            "Content-Type: text/plain; charset=\"x-unknown-8bit\"\nContent-Transfer-Encoding: 8bit\n",
+            latin,
+        ),
+        mail("a@x", "quoted", "Content-Transfer-Encoding: quoted-printable\n", b"Gr=FC=DFe =80 5?"),
+        mail("a@x", "utf8", "Content-Type: text/plain\n", "Gr\u{fc}\u{df}e?".as_bytes()),
+        mail("a@x", "broken", "Content-Type: text/plain; charset=utf-8\n", b"Gr\xfc\xdfe?"),
+        mail("DESK@Fernhill.example", "reply", "In-Reply-To: <none>\n", b"Yes."),
+    ]
+    .concat();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a.mbox");
+    std::fs::write(&path, bytes).unwrap();
+    let mapped = map_files(&Mapping::of(preset("mbox-threads").unwrap()).unwrap(), &[path], None).unwrap();
+    let turns: Vec<String> =
+        mapped.turns.iter().map(|turn| format!("{} {} {}", turn.conversation_id, turn.speaker, turn.text)).collect();
+    assert_eq!(
+        turns,
+        [
+            "from user One\n\nFrom here on the ferry is late?\n\nFrom the harbour: when?\nNote: bye\nsoon",
+            "none user Gr\u{fc}\u{df}e \u{20ac} 5?",
+            "none agent Yes.",
+            "odd user Gr\u{fc}\u{df}e \u{20ac} 5?",
+            "quoted user Gr\u{fc}\u{df}e \u{20ac} 5?",
+            "utf8 user Gr\u{fc}\u{df}e?",
+            "broken user Gr\u{fffd}\u{fffd}e?",
+        ]
+    );
+    assert_eq!(mapped.odd.broken, 1);
+}
