@@ -360,3 +360,25 @@ fn mails_are_not_cut_and_their_letters_are_read() {
     );
     assert_eq!(mapped.odd.broken, 1);
 }
+
+/// A quote that is not closed makes one value of all rows after it.
+#[test]
+fn a_quote_that_is_open_at_the_end_of_a_table_is_an_error() {
+    let mapping = Mapping::of("{conversation: .id, speaker: \"user\", text}").unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a.csv");
+    let mapped = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let mapped = map_files(&mapping, &[path.clone()], None).unwrap();
+        let texts: Vec<String> = mapped.turns.iter().map(|turn| turn.text.clone()).collect();
+        (texts.join("|"), mapped.refused.iter().map(|(source, _)| source.number).collect::<Vec<_>>(), mapped.refused)
+    };
+    let (texts, lines, refused) = mapped("id;text\n1;\"One \"\"a\"\"\nb\"\n2;\"Two\n3;Three\n");
+    assert_eq!((&*texts, &*lines), ("One \"a\"\nb", &[4][..]));
+    assert!(refused[0].1.contains("begins in line 4"), "{refused:?}");
+    assert_eq!(mapped("id,text\n1,5\" pipe\n2,\"\"\n3,\"a\" b\"\n").1, [0; 0]);
+    assert_eq!(mapped("id,\"text\n1,One\n").1, [1]);
+    // It may be closed by a quote in another row.
+    let (texts, lines, _) = mapped("id;text\n2;\"Two\n3;Three\n4;5\" pipe\n5;Five\n");
+    assert_eq!((&*texts, &*lines), ("Five", &[2][..]));
+}
