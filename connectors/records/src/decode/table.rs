@@ -40,7 +40,9 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
     let mut unclosed = unclosed_quotes(rest, between, escape).into_iter().peekable();
     let reason = |line: u64| {
         let line = line + skipped;
-        format!("a quote that begins in line {line} is not closed at the end of a value: further rows may be in that value")
+        format!(
+            "a quote that begins in line {line} is not closed at the end of a value: further rows may be in that value"
+        )
     };
     let mut rows = rows.records().peekable();
     let line_of = |row: Option<&csv::Result<csv::StringRecord>>| match row {
