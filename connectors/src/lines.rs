@@ -27,6 +27,8 @@ pub(crate) struct LineReader<R> {
     number: u64,
     finished: bool,
     position: u64,
+    /// Number of NUL characters before lines, which were dropped.
+    nuls: u64,
 }
 
 impl<R: Read> LineReader<R> {
@@ -45,6 +47,7 @@ impl<R: Read> LineReader<R> {
             number: lines,
             finished: true,
             position,
+            nuls: 0,
         }
     }
 
@@ -66,6 +69,9 @@ impl<R: Read> LineReader<R> {
             self.bytes = 0;
             self.number += 1;
             self.finished = false;
+        }
+        if self.bytes == 0 {
+            self.pass_nuls()?;
         }
         loop {
             let room = self.limit.saturating_sub(self.line.len());
@@ -96,6 +102,30 @@ impl<R: Read> LineReader<R> {
                 return Ok(false);
             }
         }
+    }
+
+    /// Drops NUL characters before a line: a program that writes on where it was in a log that was truncated leaves a hole, as
+    /// a disk that lost its power does.
+    fn pass_nuls(&mut self) -> io::Result<()> {
+        loop {
+            let buffer = match self.reader.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let count = buffer.iter().position(|byte| *byte != 0).unwrap_or(buffer.len());
+            if count == 0 {
+                return Ok(());
+            }
+            self.reader.consume(count);
+            self.nuls += count as u64;
+            self.position += count as u64;
+        }
+    }
+
+    /// Number of NUL characters before lines since the last call.
+    pub(crate) fn take_nuls(&mut self) -> u64 {
+        std::mem::take(&mut self.nuls)
     }
 
     /// Skips bytes of an overlong line, up to its end or the end of the buffer.
@@ -187,6 +217,15 @@ mod tests {
                 (5, b"abc".to_vec(), Some(6)),
             ]
         );
+    }
+
+    #[test]
+    fn nul_characters_before_a_line_are_dropped_and_counted() {
+        let bytes = [&[0; 200_000][..], b"a\nb\0c\n\0\0d\n\0\0"].concat();
+        assert_eq!(all(&bytes, 3), [(1, b"a".to_vec(), None), (2, b"b\0c".to_vec(), None), (3, b"d".to_vec(), None)]);
+        let mut reader = LineReader::new(&bytes[..], 3);
+        while reader.advance().unwrap() {}
+        assert_eq!((reader.position(), reader.take_nuls(), reader.take_nuls()), (bytes.len() as u64, 200_004, 0));
     }
 
     #[test]

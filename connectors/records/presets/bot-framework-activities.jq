@@ -7,4 +7,6 @@
      speaker: (if .from.id | startswith("28:") then "agent" else "user" end),
      text: (reduce (.entities // [] | .[] | select(.type == "mention") | .text) as $mention (.text // ""; split($mention) | join(""))
        | if $is_markup then html_text else . end | trim)}
+  elif .type == "event" and (.name | IN("handoff.initiate", "handoff.status")) then
+    {conversation: $conversation, order: (.timestamp | seconds), hand_over: (.name == "handoff.initiate" or .value.state? == "accepted")}
   else empty end

@@ -12,6 +12,7 @@ def first_of(lists): first(lists | select(length > 0)) // [];
 def reply($answers; $time): first($answers[] | select(.text != "")) // null
   | if . then {speaker: "agent", text, time: $time} else null end;
 def events: [(.events // [])[] | {name, is: attributes} | .said = ((.is["gen_ai.event.content"] // .is) | meant)];
+def began: .startTimeUnixNano // "0" | if tostring == "0" then error("a span without startTimeUnixNano") else . end;
 def failed: .status.code | IN(2, "STATUS_CODE_ERROR");
 def conversation($is): first(($is["gen_ai.conversation.id", "session.id", "gen_ai.thread.id", "langfuse.session.id",
     "langsmith.trace.session_id", "mlflow.trace.session", "thread_id"],
@@ -46,7 +47,7 @@ def asked_by($who): if $who == null then . else
  | first_of(
      ($is["gen_ai.output.messages"] | messages_of("agent")), ($is | nested("gen_ai.completion"; "")),
      ($is | nested("llm.output_messages"; "message.")),
-     ([$is["ai.response.text", "ai.result.text"] | strings | {text: .}]),
+     ([$is["ai.response.text", "ai.result.text", "ai.response.object", "ai.result.object"] | strings | select(. != "") | {text: .}]),
      [$events[] | select(.name == "gen_ai.choice") | .said | ((.message? // .) | meant) | {text: (.content? | content_text)}],
      ($events[] | .is["gen_ai.output.messages", "gen_ai.completion"] | messages_of("agent")),
      ($is["gen_ai.completion", "langfuse.observation.output", "mlflow.spanOutputs", "response_data"]
@@ -55,7 +56,7 @@ def asked_by($who): if $who == null then . else
  | select(any($said[]; (.text | begins(["### Task:"])) and .speaker == "user") | not)
  | conversation($is) as $conversation
  | {id: .spanId, conversation: $conversation, guess: ($conversation == null), group: .traceId,
-    order: (.startTimeUnixNano | tonumber), time: .startTimeUnixNano, messages: $said,
+    order: (began | tonumber), time: began, messages: $said,
     answer: (if failed then null else reply($answers; .endTimeUnixNano) end)}
  | select($is["gen_ai.operation.name"] != null or .answer != null or ($said | length) > 0)),
 (logs | select((.spanId // "") != "") | attributes as $is | (.eventName // $is["event.name"] // "") as $event

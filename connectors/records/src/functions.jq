@@ -3,6 +3,9 @@
 # Whether a value is one of these.
 def IN(values): . as $value | any(values; . == $value);
 
+# As jq has it: null is nothing.
+def join($between): map(if . == null then "" else tostring end) | .[:-1][] += $between | reduce .[] as $one (""; . + $one);
+
 # What jq has beside these, and the library does not.
 def IN(values; of): any(values; IN(of));
 def INDEX(values; f): reduce values as $value ({}; .[$value | f | tostring] |= $value);
@@ -67,7 +70,7 @@ def reply:
   | if type != "object" or .events then
       events_of as $of | $of.events as $all
       | (first($all[] | select(.type | IN("response.completed", "response.incomplete")) | .response | objects) // null) as $whole
-      | {id: $whole.id, time: ($whole.created_at // (first($all[] | .created // .created_at // .response.created_at? | numbers) // null)),
+      | {id: $whole.id, time: ($whole.created_at // (first($all[] | .created // .created_at // .response.created_at? | numbers | select(. > 0)) // null)),
          text: (first(
            ($whole | select(.output) | response.text),
            ([$all[].choices[]? | select((.index // 0) == 0) | .delta.content? // .text | strings] | join("")),

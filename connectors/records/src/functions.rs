@@ -141,6 +141,11 @@ const AGENTS: &[&str] = &[
     "outbound",
 ];
 
+/// The text of HTML.
+pub(crate) fn html_text(html: &str) -> String {
+    html::text(html)
+}
+
 /// `user` or `agent`, from what logs call them; any other text stays as it is, and anything else is null.
 fn role(value: Value) -> Value {
     let Some(name) = text_of(&value.val) else { return Value::of(Val::Null, 0) };

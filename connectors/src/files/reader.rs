@@ -90,6 +90,11 @@ impl Open {
         self.lines.line()
     }
 
+    /// Number of NUL characters before lines since the last call.
+    pub fn take_nuls(&mut self) -> u64 {
+        self.lines.take_nuls()
+    }
+
     /// Its number.
     pub fn number(&self) -> u64 {
         self.lines.number()

@@ -407,6 +407,10 @@ impl<'a> Run<'a> {
                 }
             }
         };
+        let nuls = open.take_nuls();
+        if nuls > 0 {
+            tracing::warn!(file = %entry.path.display(), bytes = nuls, "NUL characters before a line are left out");
+        }
         let is_quiet = self.is_quiet(state);
         let (mut keeps, mut is_pending) = (!open.is_packed, false);
         if open.is_inside() {

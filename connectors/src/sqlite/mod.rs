@@ -7,7 +7,8 @@
 //! A row is a record: an object by the names of the columns, without those that are null. If a column `record` has a text
 //! and there is no `conversation_id`, that text is the record. Binary values are null.
 //!
-//! `cursor` is a column of the query with whole numbers that increase, such as `rowid`. The source reads the rows with a
+//! `cursor` is a column of the query with whole numbers that increase, such as `rowid`, or with times as texts, which count
+//! as milliseconds. Rows without one are counted and not read. The source reads the rows with a
 //! larger number than the last one, and looks for further ones every `every_s` seconds; a restart goes on after the last
 //! number. With `map`, rows may be rewritten if `cursor` then increases, as a time of the last change does: several rows
 //! may have one number, and a row is read again when it has changed; messages are known by their ids.
@@ -32,17 +33,20 @@ pub(crate) mod tests;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::rows::{Database, Fault, Row};
+use self::rows::{Database, Fault, Numbers, Row};
 use crate::jsonl_corpus::directory_of;
 use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, mapped};
 use crate::remote::{Retry, passing};
+
+/// How often the rows without a number are counted while another program writes.
+const COUNTED: Duration = Duration::from_secs(60);
 
 /// Fields of `Sqlite`.
 #[derive(Debug, Clone, Deserialize)]
@@ -52,7 +56,7 @@ pub struct SqliteConfig {
     pub path: FilePath,
     /// The query whose rows are records, a `SELECT` without a semicolon at its end.
     pub query: String,
-    /// The column of the query with whole numbers that increase.
+    /// The column of the query with whole numbers that increase, or with times as texts, such as `2026-03-05 11:23:40`.
     pub cursor: String,
     /// Whether to look for further rows (true) or to stop after those that exist (false). Default: true.
     #[serde(default = "follow")]
@@ -188,11 +192,23 @@ impl Sqlite {
         let place =
             place.get_or_insert_with(|| Place { log: String::new(), generation: 0, last: None, known: HashSet::new() });
         self.resume(place, &database, output);
-        let mut seen = None;
+        let (mut seen, mut numbers) = (None, None);
+        let mut counted: Option<(Instant, u64)> = None;
         loop {
             let version = database.version()?;
             if seen != Some(version) {
-                while self.page(&database, place, output)? {}
+                if numbers.is_none() || counted.is_none_or(|(at, _)| at.elapsed() >= COUNTED) {
+                    let now = database.counted()?;
+                    if now.without > 0 && counted.is_none_or(|(_, before)| now.without > before) {
+                        let rows = now.without;
+                        tracing::warn!(file = %self.path.display(), rows, cursor = self.config.cursor,
+                            "rows without a number in the column of `cursor` are not read");
+                    }
+                    numbers = numbers.or(now.numbers);
+                    counted = Some((Instant::now(), now.without));
+                }
+                let numbers = numbers.unwrap_or(Numbers::Whole);
+                while self.page(&database, numbers, place, output)? {}
                 seen = Some(version);
             }
             retry.worked();
@@ -238,10 +254,16 @@ impl Sqlite {
     }
 
     /// Sends the next rows. Returns whether there may be more.
-    fn page(&self, database: &Database, place: &mut Place, output: &TurnOutput) -> Result<bool, Fault> {
+    fn page(
+        &self,
+        database: &Database,
+        numbers: Numbers,
+        place: &mut Place,
+        output: &TurnOutput,
+    ) -> Result<bool, Fault> {
         // Rows with a number that was read may have changed since.
         let again = output.is_mapped();
-        let rows = database.page(place.last, again, self.config.max_row_bytes)?;
+        let rows = database.page(numbers, place.last, again, self.config.max_row_bytes)?;
         let mut any_new = false;
         for Row { number, record } in &rows {
             if place.last != Some(*number) {

@@ -70,6 +70,39 @@ pub(super) struct Row {
     pub record: Result<Vec<u8>, (String, Vec<u8>)>,
 }
 
+/// What the values of the column of `cursor` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// Whole numbers.
+    Whole,
+    /// Times as texts, such as `2026-03-05 11:23:40.5`.
+    Times,
+}
+
+/// A text that begins with a date.
+const DATE: &str = "'[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*'";
+
+impl Numbers {
+    /// The number of a row, and the condition that it has one, in SQL.
+    fn sql(self, cursor: &str) -> (String, String) {
+        match self {
+            Self::Whole => (cursor.to_owned(), format!("typeof({cursor}) = 'integer' AND {cursor} >= 0")),
+            // Milliseconds since 1970.
+            Self::Times => {
+                let number = format!("CAST(round((julianday({cursor}) - 2440587.5) * 86400000) AS INTEGER)");
+                let has_it = format!("typeof({cursor}) = 'text' AND {cursor} GLOB {DATE} AND {number} >= 0");
+                (number, has_it)
+            }
+        }
+    }
+}
+
+/// The rows of a query: how many have no number, and what the numbers of the others are; `None` if no row has one.
+pub(super) struct Counted {
+    pub numbers: Option<Numbers>,
+    pub without: u64,
+}
+
 /// A database that is open for reading.
 pub(super) struct Database {
     connection: Connection,
@@ -130,18 +163,41 @@ impl Database {
         Ok(())
     }
 
+    /// Counts rows by what they have in the column of `cursor`.
+    pub fn counted(&self) -> Result<Counted, Fault> {
+        let cursor = quoted(&self.cursor);
+        let [whole, times] = [Numbers::Whole, Numbers::Times].map(|numbers| numbers.sql(&cursor).1);
+        let query = format!("SELECT count(*), count({cursor}), total({whole}), total({times}) FROM ({}\n)", self.query);
+        let count = |row: &rusqlite::Row<'_>| {
+            let [all, there] = [row.get::<_, i64>(0)?, row.get::<_, i64>(1)?];
+            let [whole, times] = [row.get::<_, f64>(2)?, row.get::<_, f64>(3)?];
+            Ok((all, there, whole as i64, times as i64))
+        };
+        let (all, there, whole, times) = self.connection.query_row(&query, [], count)?;
+        if there > 0 && whole == 0 && times == 0 {
+            return Err(Fault::Lasting(format!(
+                "no row has a whole number from 0 on, or a time such as `2026-03-05 11:23:40`, in the column `{}` of `cursor`",
+                self.cursor
+            )));
+        }
+        let numbers = if times > whole { Numbers::Times } else { Numbers::Whole };
+        let without = u64::try_from(all - whole.max(times)).unwrap_or_default();
+        Ok(Counted { numbers: (there > 0).then_some(numbers), without })
+    }
+
     /// The next rows after a number, or from it on if those with the number are read `again`: all of one number, or up to
     /// the size of a page. The lock on the database is released before this returns.
-    pub fn page(&self, last: Option<i64>, again: bool, max_bytes: usize) -> Result<Vec<Row>, Fault> {
-        let (cursor, than) = (quoted(&self.cursor), if again { ">=" } else { ">" });
+    pub fn page(&self, numbers: Numbers, last: Option<i64>, again: bool, max_bytes: usize) -> Result<Vec<Row>, Fault> {
+        let (number, has_it) = numbers.sql(&quoted(&self.cursor));
+        let than = if again { ">=" } else { ">" };
         let query = format!(
-            "SELECT * FROM ({}\n) WHERE {cursor} IS NOT NULL AND (?1 IS NULL OR {cursor} {than} ?1) ORDER BY {cursor}",
+            "SELECT *, {number} FROM ({}\n) WHERE {has_it} AND (?1 IS NULL OR {number} {than} ?1) ORDER BY {number}",
             self.query
         );
         let mut statement = self.connection.prepare(&query)?;
-        let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
-        let at = names.iter().position(|name| name.eq_ignore_ascii_case(&self.cursor)).unwrap_or_default();
-        read(&mut statement, last, &names, at, max_bytes)
+        let mut names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+        names.pop();
+        read(&mut statement, last, &names, max_bytes)
     }
 }
 
@@ -149,17 +205,12 @@ fn read(
     statement: &mut Statement<'_>,
     last: Option<i64>,
     names: &[String],
-    at: usize,
     max_bytes: usize,
 ) -> Result<Vec<Row>, Fault> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     let mut rows = statement.query([last])?;
     while let Some(row) = rows.next()? {
-        let ValueRef::Integer(number @ 0..) = row.get_ref(at)? else {
-            let reason =
-                format!("the column `{}` of `cursor` has a value that is no whole number from 0 on", names[at]);
-            return Err(Fault::Lasting(reason));
-        };
+        let number: i64 = row.get(names.len())?;
         // Rows with one number are read together: the next page begins behind them, or with them.
         let is_full = found.len() >= PAGE || bytes >= PAGE_BYTES;
         if is_full && found.last().is_some_and(|row: &Row| row.number != number && Some(row.number) != last) {

@@ -191,7 +191,7 @@ fn a_locked_database_is_waited_for_and_a_wrong_query_is_told() {
     for (fields, why) in [
         ("query: \"SELECT n FROM turns\", cursor: \"at\"", "no column `at` for `cursor`; it has `n`"),
         ("query: \"SELECT * FROM turns WHERE\", cursor: \"n\"", "incomplete input"),
-        ("query: \"SELECT text FROM turns\", cursor: \"text\"", "no whole number"),
+        ("query: \"SELECT text FROM turns\", cursor: \"text\"", "no row has a whole number"),
         ("query: \"DELETE FROM turns RETURNING n\", cursor: \"n\"", "changes the database"),
     ] {
         let error = Turns::run(source(directory.path(), fields), Mode::Follow).end(false).unwrap_err();
@@ -270,4 +270,44 @@ fn a_mapping_makes_documents_of_rows() {
     running.until(&["-b"]);
     assert_eq!(running.dead().len(), 1, "{:?}", running.dead());
     running.end(true).unwrap_err();
+}
+
+/// Rows without a number do not end the run, and times as texts are numbers.
+#[test]
+fn rows_without_a_number_are_not_read_and_times_are_numbers() {
+    for (values, expected) in [
+        (&["100", "'2026-01-01T00:00:00Z'", "101.5", "NULL", "-5", "x'00'", "300"][..], &["t0", "t6"][..]),
+        (
+            &[
+                "'2026-01-01 00:00:01'",
+                "NULL",
+                "'soon'",
+                "'2026-01-01T01:00:00.5+01:00'",
+                "5",
+                "'2026-01-01T00:00:00.25Z'",
+            ],
+            &["t5", "t3", "t0"],
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = database(directory.path(), "CREATE TABLE log (text TEXT, at)");
+        for (number, value) in values.iter().enumerate() {
+            writer.execute_batch(&format!("INSERT INTO log VALUES ('t{number}', {value})")).unwrap();
+        }
+        let fields =
+            "query: \"SELECT 'c' AS conversation_id, 1 AS turn, 'user' AS speaker, text, at FROM log\", cursor: \"at\"";
+        let (turns, dead) = Turns::run(source(directory.path(), fields), Mode::Once).all();
+        assert_eq!(turns.iter().map(|turn| &*turn.record.text).collect::<Vec<_>>(), expected);
+        assert!(dead.is_empty(), "{dead:?}");
+        // A restart goes on after the last one.
+        writer
+            .execute_batch(
+                "INSERT INTO log SELECT 'new', max(at) || '' FROM log WHERE typeof(at) = 'text' AND at > '2026'",
+            )
+            .unwrap();
+        writer.execute_batch("INSERT INTO log VALUES ('later', CASE (SELECT typeof(at) FROM log LIMIT 1) WHEN 'text' THEN '2027-01-01' ELSE 400 END)").unwrap();
+        let last = turns.last().unwrap().place.clone();
+        let (turns, _) = Turns::resume(source(directory.path(), fields), Mode::Once, last).all();
+        assert_eq!(turns.iter().map(|turn| &*turn.record.text).collect::<Vec<_>>(), ["later"]);
+    }
 }

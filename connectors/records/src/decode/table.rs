@@ -36,7 +36,30 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
         Err(error) => return records.take(1, Err(error.to_string())),
     };
     let names = distinct(names);
-    for row in rows.records() {
+    let escape = options.escape.as_deref().and_then(|escape| escape.bytes().next());
+    let mut unclosed = unclosed_quotes(rest, between, escape).into_iter().peekable();
+    let reason = |line: u64| {
+        let line = line + skipped;
+        format!(
+            "a quote that begins in line {line} is not closed at the end of a value: further rows may be in that value"
+        )
+    };
+    let mut rows = rows.records().peekable();
+    let line_of = |row: Option<&csv::Result<csv::StringRecord>>| match row {
+        Some(Ok(row)) => row.position().map_or(u64::MAX, csv::Position::line),
+        Some(Err(_)) | None => u64::MAX,
+    };
+    let first = line_of(rows.peek());
+    while let Some(line) = unclosed.next_if(|line| *line < first) {
+        records.take(line + skipped, Err(reason(line)));
+    }
+    while let Some(row) = rows.next() {
+        let next = line_of(rows.peek());
+        if let Some(line) = unclosed.next_if(|line| *line < next) {
+            while unclosed.next_if(|line| *line < next).is_some() {}
+            records.take(line + skipped, Err(reason(line)));
+            continue;
+        }
         let row = match row {
             Ok(row) => row,
             Err(error) => {
@@ -55,6 +78,31 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
         let field = |(name, of): (String, &str)| (Val::from(name), value(of));
         records.take(line, Ok(Val::obj(fields.map(field).collect())));
     }
+}
+
+/// The lines, from 1, of quotes that are still open at the end, or that are closed within a value in a later line.
+fn unclosed_quotes(text: &str, between: u8, escape: Option<u8>) -> Vec<u64> {
+    let (mut line, mut open, mut is_start, mut found) = (1, None, true, Vec::new());
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        match (byte, open) {
+            (_, Some(_)) if Some(byte) == escape => line += u64::from(bytes.next() == Some(b'\n')),
+            (b'"', Some(begun)) => {
+                if bytes.next_if_eq(&b'"').is_none() {
+                    let next = bytes.clone().find(|byte| *byte != b' ');
+                    let is_within = next.is_some_and(|next| next != between && !b"\r\n".contains(&next));
+                    found.extend((line > begun && is_within).then_some(begun));
+                    (open, is_start) = (None, false);
+                }
+            }
+            (_, Some(_)) => {}
+            (b'"', None) if is_start => (open, is_start) = (Some(line), false),
+            (_, None) => is_start = byte == between || byte == b'\n' || byte == b'\r',
+        }
+        line += u64::from(byte == b'\n');
+    }
+    found.extend(open);
+    found
 }
 
 /// What is between the fields of a line, outside of quotes.

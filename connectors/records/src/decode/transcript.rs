@@ -15,17 +15,16 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
     let carries = options.carry.iter().any(|part| part == "voice");
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let (mut number, mut carried) = (0, None);
-    for block in text.split("\n\n").map(str::trim).filter(|block| !block.is_empty()) {
-        let lines: Vec<&str> = block.lines().collect();
-        let Some(at) = lines.iter().position(|line| line.contains("-->")) else { continue };
-        let mut times = lines[at].split("-->");
-        let (start, end) = (times.next().and_then(seconds), times.next().and_then(seconds));
-        let (Some(start), Some(end)) = (start, end) else {
-            number += 1;
-            records.take(number, Err(format!("`{}` are no times of a cue", lines[at])));
-            continue;
+    for cue in cues(&text) {
+        let Cue { start, end, lines } = match cue {
+            Ok(cue) => cue,
+            Err(line) => {
+                number += 1;
+                records.take(number, Err(format!("`{line}` are no times of a cue")));
+                continue;
+            }
         };
-        let spans = spans(&lines[at + 1..].join("\n")).into_iter().flat_map(|span| named(span, &starts));
+        let spans = spans(&lines.join("\n")).into_iter().flat_map(|span| named(span, &starts));
         for (voice, said) in spans {
             number += 1;
             let voice = voice.or_else(|| carried.clone());
@@ -38,6 +37,39 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
             records.take(number, Ok(object(said)));
         }
     }
+}
+
+/// A cue: when it begins and ends, and its lines.
+struct Cue<'a> {
+    start: f64,
+    end: f64,
+    lines: Vec<&'a str>,
+}
+
+/// The cues of a transcript, or lines that should be times. A cue ends with a blank line, or where the next one begins: its
+/// number may stand before its times.
+fn cues(text: &str) -> Vec<Result<Cue<'_>, &str>> {
+    let (mut cues, mut is_open): (Vec<Result<Cue<'_>, &str>>, bool) = (Vec::new(), false);
+    for line in text.lines() {
+        let times = line.split_once("-->").map(|(start, end)| (seconds(start), seconds(end)));
+        let last = cues.last_mut().and_then(|cue| cue.as_mut().ok()).filter(|_| is_open);
+        match (times, last) {
+            _ if line.trim().is_empty() => is_open = false,
+            (Some((Some(start), Some(end))), last) => {
+                if let Some(last) = last
+                    && last.lines.last().is_some_and(|line| line.trim().bytes().all(|byte| byte.is_ascii_digit()))
+                {
+                    last.lines.pop();
+                }
+                cues.push(Ok(Cue { start, end, lines: Vec::new() }));
+                is_open = true;
+            }
+            (_, Some(last)) => last.lines.push(line),
+            (Some(_), None) => cues.push(Err(line)),
+            (None, None) => {}
+        }
+    }
+    cues
 }
 
 /// The parts of a span of which lines name the speaker.
@@ -81,11 +113,12 @@ fn spans(cue: &str) -> Vec<(Option<String>, String)> {
     };
     let cue = without_places(cue);
     let (mut voice, mut rest) = (None, &*cue);
-    while let Some(open) = rest.find('<') {
-        add(&voice, &decoded(&rest[..open]));
+    while let Some(open) = tag_in(rest) {
         let Some(close) = rest[open..].find('>') else { break };
         let tag = &rest[open + 1..open + close];
-        if tag.starts_with('v') && tag[1..].starts_with([' ', '.', '\t', '\n']) {
+        let is_voice = tag.starts_with('v') && tag[1..].starts_with([' ', '.', '\t', '\n']);
+        add(&voice, &decoded(if is_voice { without_dash(&rest[..open]) } else { &rest[..open] }));
+        if is_voice {
             voice = tag.split_once(char::is_whitespace).map(|(_, name)| decoded(name.trim()));
         }
         rest = &rest[open + close + 1..];
@@ -102,8 +135,50 @@ fn spans(cue: &str) -> Vec<(Option<String>, String)> {
     joined
 }
 
+/// Where a tag begins: `<` before a letter, a time or `/`. Another one is only less.
+fn tag_in(text: &str) -> Option<usize> {
+    let is_tag = |at: &usize| {
+        let after = text[at + 1..].trim_start_matches('/');
+        let is_time = after.split_once('>').is_some_and(|(time, _)| time.contains(':') && seconds(time).is_some());
+        after.starts_with(|first: char| first.is_ascii_alphabetic()) || is_time
+    };
+    text.match_indices('<').map(|(at, _)| at).find(is_tag)
+}
+
+/// The text without the dash before the next speaker.
+fn without_dash(text: &str) -> &str {
+    let (before, last) = text.rsplit_once('\n').map_or(("", text), |(before, last)| (before, last));
+    if matches!(last.trim(), "-" | "\u{2013}" | "\u{2014}") { before } else { text }
+}
+
+/// Text with the letters that entities stand for.
 fn decoded(text: &str) -> String {
-    let named = [("&lt;", "<"), ("&gt;", ">"), ("&nbsp;", "\u{a0}"), ("&lrm;", "\u{200e}"), ("&rlm;", "\u{200f}")];
-    let text = named.into_iter().fold(text.to_owned(), |text, (name, letter)| text.replace(name, letter));
-    text.replace("&amp;", "&")
+    let (mut kept, mut rest) = (String::new(), text);
+    while let Some(open) = rest.find('&') {
+        kept.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let length = rest.find(';').map_or(0, |end| end + 1);
+        let name = rest.get(1..length.saturating_sub(1)).unwrap_or_default();
+        let is_entity =
+            (1..=MOST).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'#');
+        let used = if is_entity { length } else { 1 };
+        kept.push_str(&match is_entity {
+            true => entity(&rest[..length]),
+            false => "&".to_owned(),
+        });
+        rest = &rest[used..];
+    }
+    kept + rest
+}
+
+/// The longest name of an entity.
+const MOST: usize = 32;
+
+fn entity(name: &str) -> String {
+    match name {
+        "&nbsp;" => "\u{a0}".to_owned(),
+        "&lrm;" => "\u{200e}".to_owned(),
+        "&rlm;" => "\u{200f}".to_owned(),
+        name => crate::functions::html_text(name),
+    }
 }

@@ -153,6 +153,32 @@ pub(super) fn content_text(content: &Val) -> String {
     }
 }
 
+/// What messages call what they say.
+const CONTENTS: &[&str] = &["content", "parts", "text"];
+
+/// What an object that is no message itself says, as programs of all kinds name it.
+fn within<'a>(value: &'a Val, speaker: &Val) -> Option<&'a Val> {
+    if CONTENTS.iter().chain(&["role", "message", "kwargs"]).any(|name| field(value, name).is_some()) {
+        return None;
+    }
+    let names: &[&str] = match text_of(speaker).as_deref() {
+        Some("agent") => &["response", "answer", "result", "completion", "generated_text"],
+        _ => &["question", "query", "prompt"],
+    };
+    names
+        .iter()
+        .find_map(|name| field(value, name))
+        .filter(|inner| matches!(inner, Val::TStr(_) | Val::Obj(_) | Val::Arr(_)))
+}
+
+/// Who speaks, by the name of a role or of a class of messages, such as `AIMessageChunk`. What a model generated is a class
+/// that names nobody.
+fn speaker_of(name: &str) -> Option<String> {
+    let class = name.strip_suffix("Chunk").unwrap_or(name);
+    let class = class.strip_suffix("Message").filter(|class| !class.is_empty()).unwrap_or(class);
+    (!class.ends_with("Generation")).then(|| super::role_of(class))
+}
+
 /// The messages of a list, of an object that has one, or of a text that is one question; each may be JSON in a text.
 /// `speaker`: who says what names nobody. Of JSON that was cut off, what is whole, and the text in which it was cut.
 ///
@@ -170,11 +196,15 @@ pub(super) fn messages_of(value: &Val, speaker: &Val) -> Result<Val, String> {
     let is_cut = mended.is_some();
     value = mended.unwrap_or(value);
     if let Val::Obj(_) = value {
-        let inner = ["messages", "choices", "input"].iter().find_map(|name| field(&value, name));
+        let inner = ["messages", "choices", "generations", "input"].iter().find_map(|name| field(&value, name));
         let inner = inner.or_else(|| field(&value, "output").filter(|list| matches!(list, Val::Arr(_))));
         value = match inner {
             Some(inner) => inner.clone(),
-            None => [value].into_iter().collect(),
+            None if is_cut => [value].into_iter().collect(),
+            None => match within(&value, speaker) {
+                Some(inner) => return messages_of(inner, speaker),
+                None => [value].into_iter().collect(),
+            },
         };
     }
     let said = |speaker: Val, text: String| {
@@ -188,9 +218,14 @@ pub(super) fn messages_of(value: &Val, speaker: &Val) -> Result<Val, String> {
     let one = |message: &Val| match message {
         Val::Obj(_) => {
             let message = field(message, "message").filter(|inner| matches!(inner, Val::Obj(_))).unwrap_or(message);
-            let named = ["role", "type"].iter().find_map(|name| field(message, name)).and_then(text_of);
-            let content = ["content", "parts", "text"].iter().find_map(|name| field(message, name));
-            let speaker = named.map_or_else(|| speaker.clone(), |name| Val::from(super::role_of(&name)));
+            let class = field(message, "id").and_then(|id| if let Val::Arr(path) = id { path.last() } else { None });
+            // LangChain's form of what it stores.
+            let stored = field(message, "kwargs").filter(|inner| matches!(inner, Val::Obj(_)));
+            let (message, class) = stored.map_or((message, None), |inner| (inner, class));
+            let named = ["role", "type"].iter().find_map(|name| field(message, name)).or(class);
+            let named = named.and_then(text_of).and_then(|name| speaker_of(&name));
+            let content = CONTENTS.iter().find_map(|name| field(message, name));
+            let speaker = named.map_or_else(|| speaker.clone(), Val::from);
             said(speaker, content.map(content_text).unwrap_or_default())
         }
         Val::TStr(_) => said(speaker.clone(), text_of(message).unwrap_or_default()),

@@ -180,7 +180,9 @@ fn found<'a>(between: bool, matches: bool, mut cv: Cv<'a, JustLut<Value>>) -> Va
     let (mut places, mut end, mut all) = (Characters { text, at: 0, characters: 0 }, 0, Vec::new());
     for found in pattern.regex.captures_iter(text) {
         let Some(first) = found.get(0) else { continue };
-        if pattern.is_filled && first.is_empty() {
+        // Bytes are searched: between those of a letter, there is no place for an empty match.
+        let is_within = first.is_empty() && text.get(first.start()).is_some_and(|byte| byte & 0xC0 == 0x80);
+        if is_within || pattern.is_filled && first.is_empty() {
             continue;
         }
         if between {

@@ -3,6 +3,7 @@ use crate::{Mapping, map_files};
 
 mod calls;
 mod chats;
+mod people;
 mod reports;
 
 /// The turns that a preset makes of files.

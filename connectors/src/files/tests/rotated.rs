@@ -261,3 +261,19 @@ fn a_copy_that_is_written_in_parts_is_not_read_again() {
     fs::write(logs.path("t.jsonl"), lines(&["d"])).unwrap();
     assert_eq!(logs.read(), ["c", "d"]);
 }
+
+/// A log that is copied and truncated, whose writer does not append.
+#[test]
+fn a_hole_that_a_writer_leaves_in_a_truncated_log_is_passed_over() {
+    let mut logs = Logs::new("glob: \"**/*.jsonl*\", max_line_bytes: 1000");
+    logs.append("t.jsonl", &["a", "b"]);
+    assert_eq!(logs.read(), ["a", "b"]);
+    fs::copy(logs.path("t.jsonl"), logs.path("t.jsonl.1")).unwrap();
+    // The program goes on where it was.
+    let hole = vec![0; 100_000];
+    fs::write(logs.path("t.jsonl"), [&hole, lines(&["c"]).as_bytes()].concat()).unwrap();
+    assert_eq!(logs.read(), ["c"]);
+    logs.append("t.jsonl", &["d"]);
+    assert_eq!(logs.read(), ["d"]);
+    assert!(logs.dead.is_empty(), "{:?}", logs.dead);
+}
