@@ -120,6 +120,10 @@ pub struct Refused {
     pub number: u64,
     /// The place of the first one, and why.
     pub first: String,
+    /// What would read such records, if that is known of one of them.
+    pub hint: Option<String>,
+    /// Of a source that has read records, none of which became a turn: what became of them.
+    pub without_turns: Option<String>,
     /// Whether a source goes on after records that an earlier process has read.
     pub goes_on: bool,
 }
@@ -244,6 +248,16 @@ impl DeadLetters {
             first.clone_into(&mut refused.first);
         }
         refused.number += number;
+    }
+
+    /// What would read records that a source of turns cannot read. The first one counts.
+    pub(crate) fn hint(&self, hint: &str) {
+        self.refused.lock().hint.get_or_insert_with(|| hint.to_owned());
+    }
+
+    /// Of a source of turns that has read records, none became a turn.
+    pub(crate) fn without_turns(&self, told: String) {
+        self.refused.lock().without_turns.get_or_insert(told);
     }
 
     /// A source of turns goes on after records that an earlier process has read.

@@ -74,6 +74,19 @@ pub struct Turn {
     pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
+impl Turn {
+    /// The turn as a line of JSON, its end included.
+    ///
+    /// # Errors
+    ///
+    /// A field cannot be written as JSON.
+    pub fn to_line(&self) -> serde_json::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
 /// The field of a turn that takes back what an earlier one said, or is another version of it: a hash of the text that was
 /// said, in hexadecimal digits. If the text is empty, nothing else is said.
 pub const REMOVED: &str = "removed";

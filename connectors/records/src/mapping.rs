@@ -42,6 +42,12 @@ impl Mapping {
         Ok(Self { program: Program::of(code, &["$source"], &options.env)?, options })
     }
 
+    /// The same with other options.
+    #[must_use]
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
+    }
+
     /// How the form is read and assembled.
     pub fn options(&self) -> &Options {
         &self.options

@@ -93,7 +93,7 @@ fn max_line_bytes() -> usize {
 impl FilesConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: None, reads: Reads::Files }
+        MapFields { map: map.as_ref(), conversations, file: None, reads: Reads::Files, lasts: true }
     }
 
     /// Builds the source without its mapping. It accesses no file until it runs.
@@ -108,7 +108,7 @@ impl FilesConfig {
         let glob = Glob::new(&pattern).map_err(|reason| ConnectorError::Refused { reason })?;
         let mapping = self.map_fields().mapping().transpose();
         let mapping = mapping.map_err(|reason| ConnectorError::Refused { reason })?;
-        let options = mapping.map(|mapping| mapping.options().clone()).unwrap_or_default();
+        let options = mapping.map(|(mapping, _)| mapping.options().clone()).unwrap_or_default();
         Ok(Files { config: self.clone(), glob, options })
     }
 }

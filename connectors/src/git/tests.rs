@@ -74,11 +74,14 @@ fn a_commit_changes_its_files_and_no_others() {
     fs::write(base.join("d.md"), "not in the pattern").unwrap();
     commit(base);
     assert_eq!(running.changes(), ["-docs/b ü\n.md", "docs/a.md=new", "docs/e.md=two"]);
-    // A branch that is rewritten is compared, too.
-    git(base, &["reset", "--quiet", "--hard", "HEAD~1"]);
-    fs::remove_file(base.join("docs/a.md")).unwrap();
-    git(base, &["add", "--all"]);
-    git(base, &["commit", "--quiet", "--amend", "--message", "y"]);
+    // A branch that is rewritten is compared, too. It is written elsewhere, and is there at once.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = elsewhere.path().join("other");
+    git(base, &["worktree", "add", "--quiet", "-b", "rewritten", other.to_str().unwrap(), "HEAD~1"]);
+    fs::remove_file(other.join("docs/a.md")).unwrap();
+    git(&other, &["add", "--all"]);
+    git(&other, &["commit", "--quiet", "--amend", "--message", "y"]);
+    git(base, &["reset", "--quiet", "--hard", "rewritten"]);
     assert_eq!(running.changes(), ["-docs/a.md", "-docs/e.md", "docs/b ü\n.md=two"]);
     running.end(true).unwrap_err();
 }

@@ -88,7 +88,7 @@ fn max_line_bytes() -> usize {
 impl JsonLinesConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Records }
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Records, lasts: true }
     }
 
     /// Builds the source without its mapping. It accesses no file until it runs.

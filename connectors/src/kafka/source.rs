@@ -130,7 +130,13 @@ impl KafkaConfig {
 
 impl KafkaConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads: Reads::Records }
+        MapFields {
+            map: self.map.as_ref(),
+            conversations: &self.conversations,
+            file: None,
+            reads: Reads::Records,
+            lasts: false,
+        }
     }
 }
 

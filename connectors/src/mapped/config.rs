@@ -40,7 +40,7 @@ pub(super) fn code_of<'a>(map: &'a MapConfig, check: &mut Check<'_>) -> Option<(
 }
 
 /// How messages become turns.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConversationsConfig {
     /// While a log is followed: how long a message waits for others that belong before it, or change or delete it, in
@@ -70,6 +70,28 @@ pub struct ConversationsConfig {
     pub max_known: u64,
 }
 
+impl ConversationsConfig {
+    /// Whether anything differs from the default.
+    fn is_given(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// The options of a mapping with what is said here.
+    pub fn over(&self, options: Options) -> Options {
+        let burst_s = self.burst_s.unwrap_or(options.burst_s);
+        Options {
+            settle_s: self.settle_s.unwrap_or(options.settle_s).max(burst_s),
+            with_agent: self.with_agent.unwrap_or(options.with_agent),
+            branch: self.branch.unwrap_or(options.branch),
+            burst_s,
+            revise: self.revise.unwrap_or(options.revise),
+            until_hand_over: self.until_hand_over.unwrap_or(options.until_hand_over),
+            once_by_content: self.once_by_content.unwrap_or(options.once_by_content),
+            ..options
+        }
+    }
+}
+
 impl Default for ConversationsConfig {
     fn default() -> Self {
         Self {
@@ -96,6 +118,8 @@ pub struct MapFields<'a> {
     pub file: Option<&'a Path>,
     /// What it reads.
     pub reads: Reads,
+    /// Whether its records last, and can be read again from their beginning.
+    pub lasts: bool,
 }
 
 /// What a source with a mapping reads.
@@ -118,14 +142,21 @@ impl MapFields<'_> {
             check.range("max_waiting", self.conversations.max_waiting, 1, 10_000_000);
             check.range("max_known", self.conversations.max_known, 1000, 1_000_000_000);
         });
-        let Some(map) = self.map else { return };
+        let Some(map) = self.map else {
+            if self.conversations.is_given() {
+                let message = "`conversations` says how messages of other forms become turns, and without `map` records are \
+                               turns as they are: give a `map`, or leave `conversations` out";
+                check.error("wrong-value", "conversations", message.to_owned());
+            }
+            return;
+        };
         let Some((name, code)) = code_of(map, check) else { return };
         match (Mapping::of(&code), name) {
             (Ok(mapping), _) => {
                 if let Some(form) = mapping.options().form().filter(|form| !self.reads(form)) {
                     let message = format!(
-                        "the mapping reads files of the form `{form}`, and this source gives records of JSON: make turns \
-                         of such files with `turnflow map`"
+                        "the mapping reads files of the form `{form}`, and this source gives records of JSON: such files are \
+                         for the source `Files`, and databases for `Sqlite`"
                     );
                     check.error("map-form", "map", message);
                 }
@@ -155,8 +186,8 @@ impl MapFields<'_> {
         }
     }
 
-    /// The mapping, if there is one.
-    pub(crate) fn mapping(&self) -> Option<Result<Mapping, String>> {
+    /// The mapping, if there is one, and the program.
+    pub(crate) fn mapping(&self) -> Option<Result<(Mapping, String), String>> {
         let code = match self.map? {
             MapConfig::Jq(code) => Ok(code.clone()),
             MapConfig::JqFile(file) => {
@@ -164,29 +195,21 @@ impl MapFields<'_> {
             }
             MapConfig::Preset(name) => preset(name).map(str::to_owned).ok_or_else(|| format!("no preset `{name}`")),
         };
-        Some(code.and_then(|code| Mapping::of(&code).map_err(|error| error.to_string())))
+        let mapping = |code: String| Ok((Mapping::of(&code).map_err(|error| error.to_string())?, code));
+        Some(code.and_then(mapping))
     }
 
     /// How records are taken, with these options of the mapping.
     pub(super) fn intake(&self, id: &str, options: &Options) -> IntakeOptions {
         let options = options.clone();
         let Self { conversations, file, .. } = self;
-        let burst_s = conversations.burst_s.unwrap_or(options.burst_s);
-        let settle_s = conversations.settle_s.unwrap_or(options.settle_s).max(burst_s);
+        let assembly = conversations.over(options);
         IntakeOptions {
-            settle_ms: (settle_s * 1000.0) as u64,
+            settle_ms: (assembly.settle_s * 1000.0) as u64,
             max_waiting: conversations.max_waiting,
             path: file.map_or_else(|| id.to_owned(), |file| file.display().to_string()),
             names_files: self.reads == Reads::Files,
-            assembly: Options {
-                with_agent: conversations.with_agent.unwrap_or(options.with_agent),
-                branch: conversations.branch.unwrap_or(options.branch),
-                burst_s,
-                revise: conversations.revise.unwrap_or(options.revise),
-                until_hand_over: conversations.until_hand_over.unwrap_or(options.until_hand_over),
-                once_by_content: conversations.once_by_content.unwrap_or(options.once_by_content),
-                ..options
-            },
+            assembly,
         }
     }
 }

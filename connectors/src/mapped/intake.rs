@@ -80,6 +80,16 @@ struct Taken {
     odd: Odd,
 }
 
+impl Taken {
+    /// How many messages and records became no turn, by the reason.
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons: Vec<String> =
+            self.left_out.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
+        reasons.sort_unstable();
+        reasons
+    }
+}
+
 impl Intake {
     pub fn new(
         mapping: Option<Arc<Mapping>>,
@@ -156,10 +166,7 @@ impl Intake {
 
     /// Says what became no turn in this run.
     pub fn tell_left_out(&self) {
-        let taken = self.taken.lock();
-        let mut reasons: Vec<String> =
-            taken.left_out.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
-        reasons.sort_unstable();
+        let reasons = self.taken.lock().reasons();
         if !reasons.is_empty() {
             let left_out = reasons.join(", ");
             tracing::info!(source = self.options.path, left_out, "messages of mapped records became no turn");
@@ -170,6 +177,16 @@ impl Intake {
     pub fn never_mapped(&self) -> Option<Refused> {
         let taken = self.taken.lock();
         (taken.made == 0 && taken.refused.number > 0).then(|| taken.refused.clone())
+    }
+
+    /// If records were read, in whatever run, and none gave a turn: what became of them.
+    pub fn without_turns(&self) -> Option<String> {
+        let taken = self.taken.lock();
+        let reasons = taken.reasons();
+        let why = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+        let records = turnflow_engine::wording::count(usize::try_from(taken.records).unwrap_or(usize::MAX), "record");
+        (taken.made == 0 && taken.records > 0)
+            .then(|| format!("`{}` has read {records}, and none gave a turn{why}", self.output.name()))
     }
 
     /// How long it takes until messages are due and looked at.
@@ -301,16 +318,10 @@ impl TakesRecords for Intake {
             found.unwrap_or_else(|panic| Err(format!("mapping it {panic}")))
         });
         // Only until something is a turn: then the mapping is the right one.
-        let (is_none_made, is_first) = {
-            let taken = self.taken.lock();
-            (taken.made == 0, taken.left_out.is_empty())
-        };
-        let seeks = match &found {
-            Some(Err(_)) => is_none_made,
-            Some(Ok(items)) => is_none_made && is_first && items.is_empty(),
-            None => false,
-        };
-        let fitting = if seeks { fitting(record) } else { None };
+        let is_none_made = self.taken.lock().made == 0;
+        let is_without = found.as_ref().is_some_and(|found| found.as_ref().map_or(true, Vec::is_empty));
+        let fitting = if is_none_made && is_without { fitting(record) } else { None };
+        fitting.iter().for_each(|fitting| self.output.hint_at(fitting));
         let mut refused = None;
         if let Some(Err(reason)) = &found {
             let reason = match &fitting {

@@ -14,6 +14,7 @@
 //! Messages wait for `settle_s` while a log is followed. With `--once`, they wait for the end of the log, up to
 //! `max_waiting` of them, so any order gives the turns that `turnflow map` gives.
 
+mod again;
 mod config;
 mod fitting;
 mod intake;
@@ -36,6 +37,7 @@ use turnflow_engine::connector::{
 use turnflow_engine::metrics::Counter;
 use turnflow_engine::panics::caught;
 
+pub use self::again::{Again, MapsAgain};
 pub use self::config::{ConversationsConfig, MapConfig, MapFields, Reads};
 pub(crate) use self::fitting::fitting;
 use self::intake::Intake;
@@ -43,7 +45,7 @@ use self::intake::Intake;
 pub(crate) use self::keys::{Changes, KeyMap};
 use self::reader::Reader;
 pub(crate) use self::rows::RowMap;
-use self::store::Store;
+use self::store::{Store, Stored};
 use crate::open_once::{Opened, Place};
 
 /// Name of the store.
@@ -113,22 +115,27 @@ pub(crate) fn placed(
 struct Begun {
     store: Arc<Opened<Store>>,
     mapping: Option<Arc<turnflow_records::Mapping>>,
+    /// A hash of its program.
+    hash: String,
+    lasts: bool,
     options: IntakeOptions,
     counts: Counts,
 }
 
 impl Begun {
     fn of(fields: &MapFields<'_>, id: &str, place: Place, counts: Counts) -> Result<Self, ConnectorError> {
-        let mapping = fields.mapping().transpose().map_err(|reason| ConnectorError::Refused { reason })?.map(Arc::new);
+        let read = fields.mapping().transpose().map_err(|reason| ConnectorError::Refused { reason })?;
+        let (mapping, code) = read.map_or_else(Default::default, |(mapping, code)| (Some(Arc::new(mapping)), code));
+        let hash = blake3::hash(code.as_bytes()).to_hex()[..16].to_owned();
         let store = Store::open(place, fields.conversations.max_known).map_err(crate::turns::failed)?;
         let options = mapping.as_ref().map(|mapping| mapping.options().clone()).unwrap_or_default();
         let options = fields.intake(id, &options);
-        Ok(Self { store, mapping, options, counts })
+        Ok(Self { store, mapping, hash, lasts: fields.lasts, options, counts })
     }
 
     fn over(self, inner: Box<dyn TurnSource>) -> Mapped {
-        let Self { store, mapping, options, counts } = self;
-        Mapped { inner, store, mapping, options, counts }
+        let Self { store, mapping, hash, lasts, options, counts } = self;
+        Mapped { inner, store, mapping, hash, lasts, options, counts }
     }
 }
 
@@ -158,8 +165,40 @@ pub(crate) struct Mapped {
     inner: Box<dyn TurnSource>,
     store: Arc<Opened<Store>>,
     mapping: Option<Arc<turnflow_records::Mapping>>,
+    hash: String,
+    lasts: bool,
     options: IntakeOptions,
     counts: Counts,
+}
+
+/// Begins again with the records if nothing was ever made of them that counts: the engine knows no answer, or the mapping is
+/// another one since, and the one before made no turn.
+fn begin(store: &Store, hash: &str, lasts: bool, output: &TurnOutput) -> Result<Stored, ConnectorError> {
+    let failed = crate::turns::failed;
+    let stored = store.begin().map_err(failed)?;
+    let former = store.mapping().map_err(failed)?;
+    let is_other = former.as_deref().is_some_and(|former| former != hash);
+    let is_unknown = output.resume_partitions().is_empty() && !stored.input.is_empty();
+    let is_anew = lasts && (is_unknown || (is_other && stored.turns == 0));
+    if former.as_deref() != Some(hash) || is_anew {
+        store.set_mapping(hash, is_anew).map_err(failed)?;
+    }
+    let source = output.name();
+    if is_anew && is_other {
+        if let Err(error) = output.forget_letters() {
+            tracing::warn!(source, %error, "cannot take the dead letters of before out of their file");
+        }
+        tracing::info!(source, "the mapping has changed, and made no turn before: the records are read again");
+    } else if is_other && stored.refused.number > 0 {
+        let refused = stored.refused.number;
+        tracing::warn!(
+            source,
+            refused,
+            "the mapping has changed; records that it could not map before are dead letters: `turnflow dead-letters --retry` \
+             maps them again"
+        );
+    }
+    if is_anew { store.begin().map_err(failed) } else { Ok(stored) }
 }
 
 impl TurnSource for Mapped {
@@ -168,8 +207,8 @@ impl TurnSource for Mapped {
     }
 
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
-        let Self { inner, store, mapping, options, counts } = *self;
-        let stored = store.begin().map_err(crate::turns::failed)?;
+        let Self { inner, store, mapping, hash, lasts, options, counts } = *self;
+        let stored = begin(&store, &hash, lasts, &output)?;
         let output = if mapping.is_none() { output.hinting(fitting) } else { output };
         let mut reader = Reader::new(&store, &output);
         // A source that had no mapping before goes on where it was.
@@ -204,6 +243,11 @@ impl TurnSource for Mapped {
                 && output.refused() == 0
             {
                 output.refused_before(refused.number, &refused.first);
+            }
+            if mode == Mode::Once
+                && let Some(told) = intake.without_turns()
+            {
+                output.without_turns(told);
             }
             let done = thread.join().unwrap_or_else(|_| Ok(Err(Stopped.into())));
             pumped?;

@@ -24,7 +24,7 @@ const AGES: TableDefinition<'_, u64, &str> = TableDefinition::new("ages");
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
 /// The offsets up to which the records of partitions are read, as JSON.
 const INPUT: TableDefinition<'_, &str, &str> = TableDefinition::new("input");
-/// The store's id (`id`), and why the first record gave no turn (`refused`).
+/// The store's id (`id`), why the first record gave no turn (`refused`), and a hash of the mapping (`mapping`).
 const NAMES: TableDefinition<'_, &str, &str> = TableDefinition::new("names");
 /// Maximum number of keys that are kept in memory.
 const CACHED: usize = 20_000;
@@ -120,6 +120,38 @@ impl Store {
 
     pub fn id(&self) -> &Arc<str> {
         &self.id
+    }
+
+    /// A hash of the mapping that has read the records so far.
+    pub fn mapping(&self) -> Result<Option<String>, DatabaseError> {
+        self.tables.read(|database| {
+            let names = database.begin_read()?.open_table(NAMES)?;
+            Ok(names.get("mapping")?.map(|mapping| mapping.value().to_owned()))
+        })
+    }
+
+    /// Keeps a hash of the mapping. `is_anew`: the records are read from their beginning, and all that was made of them is
+    /// forgotten.
+    pub fn set_mapping(&self, mapping: &str, is_anew: bool) -> Result<(), DatabaseError> {
+        self.tables.change(|database| {
+            let transaction = database.begin_write()?;
+            if is_anew {
+                transaction.open_table(TURNS)?.retain(|_, _| false)?;
+                transaction.open_table(HELD)?.retain(|_, _| false)?;
+                transaction.open_table(KNOWN)?.retain(|_, _| false)?;
+                transaction.open_table(AGES)?.retain(|_, _| false)?;
+                transaction.open_table(COUNTS)?.retain(|_, _| false)?;
+                transaction.open_table(INPUT)?.retain(|_, _| false)?;
+            }
+            {
+                let mut names = transaction.open_table(NAMES)?;
+                names.insert("mapping", mapping)?;
+                if is_anew {
+                    names.remove("refused")?;
+                }
+            }
+            Ok(transaction.commit()?)
+        })
     }
 
     /// What an earlier process has stored.

@@ -21,6 +21,7 @@ fn source(directory: &Path, fields: &str) -> Mapped {
         conversations: &config.conversations,
         file: Some(&file),
         reads: Reads::Records,
+        lasts: true,
     };
     let place = Place::File(directory.canonicalize().unwrap().join(FILE));
     Begun::of(&fields, "turns", place, Counts::default()).unwrap().over(Box::new(config.source(directory)))

@@ -81,7 +81,13 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl NatsConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads: Reads::Records }
+        MapFields {
+            map: self.map.as_ref(),
+            conversations: &self.conversations,
+            file: None,
+            reads: Reads::Records,
+            lasts: false,
+        }
     }
 }
 

@@ -102,7 +102,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 impl OtlpConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: Some(map), conversations, file: None, reads: Reads::Records }
+        MapFields { map: Some(map), conversations, file: None, reads: Reads::Records, lasts: false }
     }
 
     /// Builds the source without its mapping.

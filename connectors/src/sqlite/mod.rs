@@ -96,7 +96,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 impl SqliteConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Rows }
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Rows, lasts: true }
     }
 
     /// Builds the source. It opens the database when it runs.

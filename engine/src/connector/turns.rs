@@ -1,5 +1,6 @@
 //! Sources of turns.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -203,6 +204,7 @@ impl TurnOutput {
             }
             Err(reason) => {
                 let hint = self.hint.and_then(|hint| caught(|| hint(line)).ok().flatten());
+                hint.iter().for_each(|hint| self.hint_at(hint));
                 let reason = hint.map_or_else(|| reason.clone(), |hint| format!("{reason}; {hint}"));
                 self.dead_letter(position, &reason, line);
                 Ok(())
@@ -267,6 +269,20 @@ impl TurnOutput {
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
+    /// The records of the source are read again: its dead letters of before go.
+    ///
+    /// # Errors
+    ///
+    /// The file of dead letters cannot be written.
+    pub fn forget_letters(&self) -> io::Result<()> {
+        self.dead.forget(&self.name).map(drop)
+    }
+
+    /// The id of the source.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Number of records that could not be read in this process, by whatever source.
     pub fn refused(&self) -> u64 {
         self.dead.refused().number
@@ -276,6 +292,16 @@ impl TurnOutput {
     /// one, and why.
     pub fn refused_before(&self, number: u64, first: &str) {
         self.dead.refused_before(number, first);
+    }
+
+    /// Tells what would read records that the source cannot read.
+    pub fn hint_at(&self, hint: &str) {
+        self.dead.hint(hint);
+    }
+
+    /// Tells that no record of the source ever became a turn, and what became of those that were read.
+    pub fn without_turns(&self, told: String) {
+        self.dead.without_turns(told);
     }
 
     /// Signals the source when to stop.

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
 use super::outbox::Outbox;
-use super::{DeadLetter, DeadLetters, Letters, short};
+use super::{DeadLetter, DeadLetters, Hash, Letters, short};
 use crate::append::sync_directory;
 
 /// A letter of the file, with its id. Letters that are the same have the same id.
@@ -19,8 +19,11 @@ pub struct NamedLetter {
 }
 
 fn id_of(line: &[u8]) -> String {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    super::to_hex(&short(blake3::hash(line)))
+    super::to_hex(&hash_of(line))
+}
+
+fn hash_of(line: &[u8]) -> Hash {
+    short(blake3::hash(line.strip_suffix(b"\n").unwrap_or(line)))
 }
 
 /// Calls `with` for every line, its line break included. A missing file has none.
@@ -88,26 +91,38 @@ impl DeadLetters {
         let mut file = self.file.lock();
         let Some(letters) = &mut *file else { return Ok(false) };
         letters.outbox.settle(&letters.path)?;
-        letters.remove(id)
+        letters.remove(|line, _| id_of(line) == id)
+    }
+
+    /// Takes the letters of a corpus or node out of the file: its records are read again. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As of [`remove`](Self::remove).
+    pub fn forget(&self, source: &str) -> io::Result<bool> {
+        let mut file = self.file.lock();
+        let Some(letters) = &mut *file else { return Ok(false) };
+        letters.outbox.settle(&letters.path)?;
+        letters.remove(|_, letter| letter.source == source)
     }
 }
 
 impl Letters {
-    fn remove(&mut self, id: &str) -> io::Result<bool> {
+    fn remove(&mut self, is_gone: impl Fn(&[u8], &DeadLetter) -> bool) -> io::Result<bool> {
         // The target of a link is rewritten, and not the link.
         let path = self.path.canonicalize()?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let beside = path.with_file_name(name);
-        let mut removed = 0_usize;
+        let mut removed: Vec<Hash> = Vec::new();
         let (mut options, permissions) = (std::fs::OpenOptions::new(), std::fs::metadata(&path)?.permissions());
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut writer = BufWriter::new(options.create(true).write(true).truncate(true).open(&beside)?);
         let written =
-            each_line(&path, |line| match id_of(line) == id && serde_json::from_slice::<DeadLetter>(line).is_ok() {
+            each_line(&path, |line| match serde_json::from_slice(line).is_ok_and(|letter| is_gone(line, &letter)) {
                 true => {
-                    removed += 1;
+                    removed.push(hash_of(line));
                     Ok(())
                 }
                 false => writer.write_all(line),
@@ -116,7 +131,7 @@ impl Letters {
             writer.get_ref().set_permissions(permissions)?;
             writer.get_ref().sync_all()
         });
-        if written.is_err() || removed == 0 {
+        if written.is_err() || removed.is_empty() {
             drop(writer);
             let _ = std::fs::remove_file(&beside);
             return written.map(|()| false);
@@ -125,12 +140,8 @@ impl Letters {
         sync_directory(path.parent().unwrap_or(Path::new(".")))?;
         self.outbox = Outbox::new(std::fs::OpenOptions::new().append(true).open(&path)?);
         // If the record fails again, its letter is written again.
-        let (mut line, digits) = ([0; 16], super::from_hex(id).unwrap_or_default());
-        if digits.len() == line.len() {
-            line.copy_from_slice(&digits);
-            for _ in 0..removed {
-                self.told.take(line);
-            }
+        for line in removed {
+            self.told.take(line);
         }
         Ok(true)
     }
@@ -171,5 +182,23 @@ mod tests {
         assert_eq!(letters.find(&letters.last(1).unwrap().0[0].id).unwrap().unwrap().record, "b");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         assert_eq!(DeadLetters::counted().last(3).unwrap(), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn all_letters_of_a_source_go_and_those_of_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dead.jsonl");
+        let write = |letters: &DeadLetters, source: &str, record: &str| {
+            letters.write(source, "t:1", "bad", record.as_bytes());
+        };
+        for (source, record) in [("turns", "a"), ("docs", "b"), ("turns", "c")] {
+            write(&DeadLetters::open(&path).unwrap(), source, record);
+        }
+        let letters = DeadLetters::open(&path).unwrap();
+        assert!(letters.forget("turns").unwrap() && !letters.forget("turns").unwrap());
+        // One that fails again is written again.
+        write(&letters, "turns", "a");
+        let (last, all) = letters.last(9).unwrap();
+        assert_eq!((last.iter().map(|of| &*of.letter.record).collect::<Vec<_>>(), all), (vec!["a", "b"], 2));
     }
 }

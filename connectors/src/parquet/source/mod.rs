@@ -143,7 +143,7 @@ impl ParquetConfig {
 impl ParquetConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Records }
+        MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Records, lasts: true }
     }
 }
 

@@ -129,7 +129,13 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl PostgresConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields { map: self.map.as_ref(), conversations: &self.conversations, file: None, reads: Reads::Rows }
+        MapFields {
+            map: self.map.as_ref(),
+            conversations: &self.conversations,
+            file: None,
+            reads: Reads::Rows,
+            lasts: true,
+        }
     }
 }
 

@@ -78,13 +78,12 @@ pub(super) fn run(args: &MapArgs) -> Outcome {
     let (mapping, inputs) = mapping(args).map_err(Fault::Told)?;
     let mapped = map_files(&mapping, inputs, Some(&columns)).map_err(|error| Fault::Told(error.into()))?;
     for turn in &mapped.turns {
-        serde_json::to_writer(&mut out, turn)?;
-        out.write_all(b"\n")?;
+        out.write_all(&turn.to_line()?)?;
     }
     out.flush()?;
     tell(&mapped, begun);
     match (mapped.turns.len(), mapped.refused.len()) {
-        (0, refused) if refused > 0 => Err(Fault::Told(unnamed(inputs)?)),
+        (0, refused) if refused > 0 => Err(Fault::Told(unnamed(inputs, args.jq.is_some() || args.node.is_some())?)),
         (_, 0) => Ok(()),
         (_, refused) => Err(Fault::Told(anyhow!("{} could not be mapped", count(refused, "record")))),
     }
@@ -157,12 +156,13 @@ fn mapping(args: &MapArgs) -> anyhow::Result<(Mapping, &[PathBuf])> {
     if let Some(node) = &args.node {
         let [file, inputs @ ..] = inputs else { anyhow::bail!("`--node` needs a pipeline file and inputs") };
         anyhow::ensure!(!inputs.is_empty(), "give the files whose turns are wanted after the pipeline file");
-        return Ok((of_node(file, node)?, inputs));
+        let mapping = super::node_map::of_node(file, node)?;
+        return Ok((mapping.ok_or_else(|| anyhow!("the node `{node}` has no mapping (`map`)"))?, inputs));
     }
     let mapping = match (&args.preset, &args.jq) {
         (Some(name), _) => of_preset(name),
         (None, Some(path)) => of_file(path),
-        (None, None) => Err(unnamed(inputs)?),
+        (None, None) => Err(unnamed(inputs, false)?),
     };
     Ok((mapping?, inputs))
 }
@@ -239,12 +239,6 @@ fn outgoing(args: &MapArgs) -> anyhow::Result<(Outgoing, &[PathBuf])> {
     Ok((Outgoing::of(when.as_ref(), body.as_ref())?, inputs))
 }
 
-/// The mapping of a node of a pipeline.
-fn of_node(file: &Path, node: &str) -> anyhow::Result<Mapping> {
-    let map = field(file, node, "map")?.ok_or_else(|| anyhow!("the node `{node}` has no mapping (`map`)"))?;
-    mapping_of(&map, &format!("`{node}`"))
-}
-
 /// The mapping of a field `map`.
 pub(super) fn mapping_of(map: &MapConfig, of: &str) -> anyhow::Result<Mapping> {
     match map {
@@ -272,9 +266,10 @@ pub(super) fn columns(path: &Path) -> io::Result<Box<dyn io::Read>> {
 }
 
 /// What to do about a log whose form is not named, or not the one that was named.
-fn unnamed(inputs: &[PathBuf]) -> anyhow::Result<anyhow::Error> {
+fn unnamed(inputs: &[PathBuf], has_own: bool) -> anyhow::Result<anyhow::Error> {
     let fit = recognise(inputs, Some(&columns))?;
     Ok(match &fit[..] {
+        [] if has_own => anyhow!("the program makes no turn of this log, and no preset does"),
         [] => anyhow!(
             "no preset makes turns of this log: copy a similar one with `--show`, change it, and give it with `--jq`"
         ),

@@ -37,6 +37,7 @@ mod maintain;
 mod map;
 mod member;
 mod models;
+mod node_map;
 mod output;
 mod progress;
 mod read;

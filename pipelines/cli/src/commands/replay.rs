@@ -14,9 +14,10 @@ use turnflow_engine::spec::Override;
 
 use super::answering::submit;
 use super::output::check_file;
-use super::{Fault, Outcome, PipelineArgs, WorkerArgs, start, write};
+use super::{Fault, Outcome, PipelineArgs, WorkerArgs, node_map, start, write};
 use turnflow_eval::replay::{
-    Comparison, Log, Played, Recorded, Recorder, Sides, Turned, difference, ends, read_answers, read_log, recorded,
+    Comparison, Log, LogError, Played, Recorded, Recorder, Sides, Turned, difference, ends, read_answers, read_log,
+    recorded,
 };
 use turnflow_eval::tags::as_tagged;
 
@@ -90,7 +91,7 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
             Some(tagged(PipelineArgs { file, set }.plan()?.running(), &state, args.against_tag.as_deref())?)
         }
     };
-    let log = read_log(&args.log).map_err(|error| Fault::Told(error.into()))?;
+    let log = log(args)?;
     let then = args.answers.as_deref().map(read_answers).transpose().map_err(|error| Fault::Told(error.into()))?;
     for (position, reason) in &log.skipped {
         eprintln!("{position}: {reason}: skipped");
@@ -127,6 +128,14 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
         write(path, &format!("{:#}\n", comparison.to_json()))?;
     }
     if args.fail_on_difference && !comparison.differing.is_empty() { Err(Fault::Input) } else { Ok(()) }
+}
+
+/// The log; by the mapping of the pipeline's source, if it has another form.
+fn log(args: &ReplayArgs) -> Result<Log, Fault> {
+    let mapping = if node_map::is_own(&args.log) { None } else { node_map::of_first(&args.pipeline.file)? };
+    let Some(mapping) = mapping else { return read_log(&args.log).map_err(|error| Fault::Told(error.into())) };
+    let (turns, skipped) = node_map::turns(&mapping, &args.log)?;
+    Log::of(turns, skipped).ok_or_else(|| Fault::Told(LogError::Empty(args.log.clone()).into()))
 }
 
 /// The plan with the documents of a tag.

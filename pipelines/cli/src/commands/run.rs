@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use turnflow_engine::connector::Mode;
+use turnflow_engine::dead_letter::Refused;
 use turnflow_engine::run::{Engine, Options, ReloadError};
 use turnflow_engine::sinks::SinkStatus;
 use turnflow_engine::wording::count;
@@ -190,15 +191,27 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         count(delivered as u64, "turn"),
         begun.elapsed().as_secs_f64()
     );
-    if args.once && delivered == 0 && recovered == 0 && refused.number > 0 && !refused.goes_on {
-        let refusals = count(refused.number, "record");
-        return Err(Fault::Told(anyhow::anyhow!(
-            "no turn was answered: {refusals} could not be read; {}",
-            refused.first
-        )));
-    }
     if args.once && delivered == 0 && recovered == 0 {
-        eprintln!("no new turns: earlier runs answered all of them");
+        none_answered(&refused)?;
     }
     if args.once { incomplete(missing) } else { Ok(()) }
+}
+
+/// What a run with `--once` says that has answered nothing.
+fn none_answered(refused: &Refused) -> Outcome {
+    if refused.goes_on {
+        eprintln!("no new turns: earlier runs answered all of them");
+        return Ok(());
+    }
+    let why = match (refused.number, &refused.without_turns) {
+        (0, None) => {
+            eprintln!("no turns: the sources gave none");
+            return Ok(());
+        }
+        (0, Some(told)) => told.clone(),
+        (number, _) => format!("{} could not be read; {}", count(number, "record"), refused.first),
+    };
+    let hint = refused.hint.as_ref().filter(|hint| !why.contains(*hint));
+    let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
+    Err(Fault::Told(anyhow::anyhow!("no turn was answered: {why}{hint}")))
 }

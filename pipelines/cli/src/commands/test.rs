@@ -7,11 +7,10 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::{Value as Json, json};
-use turnflow_connectors::mapped::MapConfig;
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Options, TurnSources};
-use turnflow_engine::spec::{Sources, Span, Tree, from_tree};
+use turnflow_engine::spec::{Sources, Span, Tree};
 use turnflow_engine::wording::count;
 use turnflow_records::{Record, Source, assemble, decode};
 
@@ -137,11 +136,9 @@ pub(super) fn run(args: &TestArgs) -> Outcome {
 /// The turns that the mapping of the pipeline makes of the records of a test.
 fn recorded(test: &Test, pipeline: &Tree, sources: &Sources) -> anyhow::Result<Vec<SourcedTurn>> {
     let name = &test.config.name;
-    let nodes = pipeline.get("nodes").and_then(Tree::entries).unwrap_or_default();
-    let map = nodes.iter().find_map(|node| node.value.get("map"));
-    let map = map.ok_or_else(|| anyhow!("the test {name:?} has `records`, and no source of the pipeline has `map`"))?;
-    let map = from_tree::<MapConfig>(map, sources).map_err(|error| anyhow!("the field `map`: {error}"))?;
-    let mapping = super::map::mapping_of(&map, "the pipeline")?;
+    let mapping = super::node_map::of_pipeline(pipeline, sources)?;
+    let mapping =
+        mapping.ok_or_else(|| anyhow!("the test {name:?} has `records`, and no source of the pipeline has `map`"))?;
     let mut items = Vec::new();
     for (number, record) in (1..).zip(&test.config.records) {
         let value = decode::value(record.as_bytes(), &mut Default::default());

@@ -1,13 +1,13 @@
 //! Reads recorded turns and recorded answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 use turnflow_engine::connector::SourcedTurn;
-use turnflow_engine::record::{AnswerRecord, Speaker, TurnRecord};
+use turnflow_engine::record::{AnswerRecord, IN_ROW, Speaker, TurnRecord};
 
 /// Why a file of records cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,25 @@ pub struct Log {
 }
 
 impl Log {
+    /// The log with these records; `None` if no user speaks in it. Where its agent speaks, too, nothing of ours stands
+    /// between two questions in a row.
+    pub fn of(mut turns: Vec<SourcedTurn>, skipped: Vec<(String, String)>) -> Option<Self> {
+        let is_agent = |turn: &&SourcedTurn| turn.record.speaker == Speaker::Agent;
+        let answered: HashSet<Arc<str>> =
+            turns.iter().filter(is_agent).map(|turn| turn.record.conversation_id.clone()).collect();
+        let mut last: HashMap<Arc<str>, Speaker> = HashMap::new();
+        for SourcedTurn { record, .. } in &mut turns {
+            let before = last.insert(record.conversation_id.clone(), record.speaker);
+            let is_user = record.speaker == Speaker::User;
+            if is_user && before == Some(Speaker::User) && answered.contains(&record.conversation_id) {
+                record.extra.insert(IN_ROW.to_owned(), true.into());
+            }
+        }
+        let log = Self { turns, skipped };
+        let is_asked = log.asked().next().is_some();
+        is_asked.then_some(log)
+    }
+
     /// The user turns.
     pub fn asked(&self) -> impl Iterator<Item = &TurnRecord> {
         self.turns.iter().map(|turn| &turn.record).filter(|record| record.speaker == Speaker::User)
@@ -56,7 +75,7 @@ impl Log {
 ///
 /// The file cannot be read, or has no user turn.
 pub fn read_log(path: &Path) -> Result<Log, LogError> {
-    let mut log = Log { turns: Vec::new(), skipped: Vec::new() };
+    let (mut turns, mut skipped) = (Vec::new(), Vec::new());
     for (at, line) in lines(path)?.enumerate() {
         let line = line.map_err(|source| LogError::Io { path: path.to_owned(), source })?;
         let position = format!("{}:{}", path.display(), at + 1);
@@ -64,14 +83,11 @@ pub fn read_log(path: &Path) -> Result<Log, LogError> {
             continue;
         }
         match TurnRecord::parse(&line) {
-            Ok(record) => log.turns.push(SourcedTurn { record, position, history: None, place: None }),
-            Err(error) => log.skipped.push((position, error.to_string())),
+            Ok(record) => turns.push(SourcedTurn { record, position, history: None, place: None }),
+            Err(error) => skipped.push((position, error.to_string())),
         }
     }
-    if log.asked().next().is_none() {
-        return Err(LogError::Empty(path.to_owned()));
-    }
-    Ok(log)
+    Log::of(turns, skipped).ok_or_else(|| LogError::Empty(path.to_owned()))
 }
 
 /// Recorded answers, by conversation and turn.

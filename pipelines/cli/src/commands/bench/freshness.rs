@@ -102,7 +102,7 @@ type Step<'a> = (&'a dyn Fn() -> std::io::Result<Instant>, &'a Invented, bool);
 fn questions(args: &BenchArgs, live: &Live) -> Result<Vec<String>, Fault> {
     let questions: Vec<String> = match &args.turns {
         Some(path) => {
-            let turns = turns::turns(path, args.limit.unwrap_or(1000))?.into_iter();
+            let turns = turns::turns(args, path, args.limit.unwrap_or(1000))?.into_iter();
             turns.filter(|turn| turn.record.speaker == Speaker::User).map(|turn| turn.record.text.to_string()).collect()
         }
         None => {

@@ -1,6 +1,7 @@
 //! `turnflow bench --turns`: measures throughput, latency, and the share of time outside the models.
 
 use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -14,14 +15,38 @@ use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::spec::{from_tree, load};
 use turnflow_engine::wording::count;
 
-use super::super::{progress, start};
+use super::super::{node_map, progress, start};
 use super::{BenchArgs, Fault, Outcome, percentile, told, usage};
 
 /// Default number of turns.
 const LIMIT: usize = 1000;
 
 /// The turns of a log, up to `limit` user turns.
-pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault> {
+pub(super) fn turns(args: &BenchArgs, path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault> {
+    let mapping = if is_own(path) { None } else { node_map::of_first(&args.pipeline.file)? };
+    let mut turns = match mapping {
+        Some(mapping) => node_map::turns(&mapping, path)?.0,
+        None => read(path)?,
+    };
+    let asked = turns.iter().scan(0, |asked, turn| {
+        *asked += usize::from(turn.record.speaker == Speaker::User);
+        (*asked <= limit).then_some(())
+    });
+    let keep = asked.count();
+    turns.truncate(keep);
+    Ok(turns)
+}
+
+/// Whether a log has turns or queries as they are.
+fn is_own(path: &Path) -> bool {
+    let is_query =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|row| row.get("_id").is_some());
+    let first = std::fs::File::open(path).ok().and_then(|file| BufReader::new(file).lines().next()?.ok());
+    node_map::is_own(path) || first.is_some_and(|line| is_query(&line))
+}
+
+/// The turns or queries of a log.
+fn read(path: &Path) -> Result<Vec<SourcedTurn>, Fault> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
     let mut turns = Vec::new();
@@ -44,12 +69,6 @@ pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault
         };
         turns.push(SourcedTurn { record, position, history: None, place: None });
     }
-    let asked = turns.iter().scan(0, |asked, turn| {
-        *asked += usize::from(turn.record.speaker == Speaker::User);
-        (*asked <= limit).then_some(())
-    });
-    let keep = asked.count();
-    turns.truncate(keep);
     Ok(turns)
 }
 
@@ -59,7 +78,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         Some(path) => path.clone(),
         None => own_log(args).ok_or_else(|| told("the pipeline reads no log: give one with --turns"))?,
     };
-    let turns = turns(&path, args.limit.unwrap_or(LIMIT))?;
+    let turns = turns(args, &path, args.limit.unwrap_or(LIMIT))?;
     let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User).count();
     let Some(last) = plan.nodes.iter().rev().find(|node| node.output.is_some()).map(|node| node.id.clone()) else {
         return Err(told("the pipeline has no node with an output"));
@@ -213,8 +232,7 @@ fn own_log(args: &BenchArgs) -> Option<PathBuf> {
     let nodes = loaded.tree.as_ref()?.get("nodes")?.entries()?;
     let node = nodes.iter().find(|node| node.value.name().is_some_and(|name| name.text == "JsonLines"))?;
     let config: JsonLinesConfig = from_tree(&node.value, &loaded.sources).ok()?;
-    // Lines in another form are no turns.
-    config.map.is_none().then(|| AsRef::<Path>::as_ref(&config.path).to_owned())
+    Some(AsRef::<Path>::as_ref(&config.path).to_owned())
 }
 
 #[cfg(test)]

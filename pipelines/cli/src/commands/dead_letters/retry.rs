@@ -5,8 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::anyhow;
 use serde_json::json;
-use turnflow_engine::connector::{Mode, SourcedTurn};
+use tokio_util::sync::CancellationToken;
+use turnflow_connectors::mapped::MapsAgain;
+use turnflow_engine::component::ComponentContext;
+use turnflow_engine::connector::{ConnectorError, Mode, SourcedTurn};
 use turnflow_engine::dead_letter::DeadLetter;
+use turnflow_engine::metrics::Metrics;
 use turnflow_engine::plan::{FailedTurns, NodeKind, Plan};
 use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Options, TurnSources};
@@ -14,7 +18,7 @@ use turnflow_engine::state::StateDirectory;
 
 use super::file::{LetterFile, LetterState};
 use super::{DeadLettersArgs, count};
-use crate::commands::{Fault, Outcome, start};
+use crate::commands::{Fault, Outcome, node_map, start};
 
 /// The reason of a submitted turn without an outcome.
 const NO_ANSWER: &str = "retried without an answer";
@@ -113,30 +117,93 @@ fn sort(
 
 /// Retries the letters of one source; returns their outcomes.
 fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Result<Vec<Became>, Fault> {
-    let parsed: Vec<Result<TurnRecord, String>> = attempts
-        .iter()
-        .map(|attempt| TurnRecord::parse(&attempt.letter.bytes()).map_err(|error| error.to_string()))
-        .collect();
     let plan = args.pipeline.plan()?;
+    let (records, again) = records(args, &plan, source, attempts)?;
     let sinks = sinks_of(&plan, source);
     let Some(last) = sinks.last().cloned() else {
         return Err(Fault::Told(anyhow!("`{source}` leads to no sink, so its answers cannot be delivered")));
     };
-    // The agent's own turns need no answer: they are history.
-    let mut outcomes: Vec<Option<Became>> = parsed
-        .iter()
-        .map(|parsed| match parsed {
-            Err(reason) => Some(Err(reason.clone())),
-            Ok(record) => (record.speaker == Speaker::Agent).then_some(Ok(())),
-        })
-        .collect();
-    if parsed.iter().any(Result::is_ok) {
+    let mut outcomes = records.begun(attempts.len());
+    if !records.turns.is_empty() {
         let mut plan = plan.towards(&sinks.iter().map(|id| &**id).collect::<Vec<_>>());
         // A turn that fails again already has its letter.
         plan.failed_turns = FailedTurns::Answer;
-        answer(args, plan, &last, attempts, parsed, &mut outcomes)?;
+        answer(args, plan, &last, attempts, records, &mut outcomes)?;
     }
-    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))).collect())
+    // Later, so that what is not answered is not known.
+    again.map_or(Ok(()), MapsAgain::keep).map_err(|error| Fault::Told(error.into()))?;
+    let became = |outcome: Outcomes| match (outcome.waits, outcome.first) {
+        (_, Some(failed)) => Err(failed),
+        (0, None) => Ok(()),
+        (_, None) => Err(NO_ANSWER.to_owned()),
+    };
+    Ok(outcomes.into_iter().map(became).collect())
+}
+
+/// What became of the turns of a letter so far.
+#[derive(Clone, Default)]
+struct Outcomes {
+    /// Number of its questions that have no outcome yet.
+    waits: usize,
+    /// The first failure.
+    first: Option<String>,
+}
+
+/// The turns of letters, with the numbers of these, and letters that give none, with the reasons.
+#[derive(Default)]
+struct Records {
+    turns: Vec<(usize, TurnRecord)>,
+    refused: Vec<(usize, String)>,
+}
+
+impl Records {
+    /// The outcomes before any turn is answered. The agent's own turns need no answer: they are history.
+    fn begun(&self, letters: usize) -> Vec<Outcomes> {
+        let mut outcomes = vec![Outcomes::default(); letters];
+        for (letter, _) in self.turns.iter().filter(|(_, record)| record.speaker == Speaker::User) {
+            outcomes[*letter].waits += 1;
+        }
+        for (letter, reason) in &self.refused {
+            outcomes[*letter].first = Some(reason.clone());
+        }
+        outcomes
+    }
+
+    fn add(&mut self, letter: usize, bytes: &[u8]) {
+        match TurnRecord::parse(bytes) {
+            Ok(record) => self.turns.push((letter, record)),
+            Err(error) => self.refused.push((letter, error.to_string())),
+        }
+    }
+}
+
+/// The turns of letters. Those of a source with a mapping are mapped again, unless they failed as turns.
+fn records(
+    args: &DeadLettersArgs,
+    plan: &Plan,
+    source: &str,
+    attempts: &[Attempt],
+) -> Result<(Records, Option<MapsAgain>), Fault> {
+    let mut records = Records::default();
+    let bytes: Vec<Vec<u8>> = attempts.iter().map(|attempt| attempt.letter.bytes()).collect();
+    let Some(mapping) = node_map::of_node(&args.pipeline.file, source)? else {
+        bytes.iter().enumerate().for_each(|(letter, bytes)| records.add(letter, bytes));
+        return Ok((records, None));
+    };
+    let (of_turns, of_records): (Vec<usize>, Vec<usize>) =
+        (0..bytes.len()).partition(|letter| TurnRecord::parse(&bytes[*letter]).is_ok());
+    of_turns.into_iter().for_each(|letter| records.add(letter, &bytes[letter]));
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let components = args.engine.options(plan).state.map(|state| state.join("components"));
+    let (handle, shutdown) = (runtime.handle().clone(), CancellationToken::new());
+    let context = ComponentContext::new(source, handle, shutdown, Metrics::default(), components);
+    let failed = |error: ConnectorError| Fault::Told(error.into());
+    let mut again = MapsAgain::open(mapping, &context).map_err(failed)?;
+    let wanted: Vec<Vec<u8>> = of_records.iter().map(|letter| bytes[*letter].clone()).collect();
+    let made = again.map(&wanted).map_err(failed)?;
+    made.turns.iter().for_each(|(number, turn)| records.add(of_records[*number], turn));
+    records.refused.extend(made.refused.into_iter().map(|(number, reason)| (of_records[number], reason)));
+    Ok((records, Some(again)))
 }
 
 /// The sinks that the source's turns reach.
@@ -165,13 +232,13 @@ fn answer(
     plan: Plan,
     sink: &str,
     attempts: &[Attempt],
-    parsed: Vec<Result<TurnRecord, String>>,
-    outcomes: &mut [Option<Became>],
+    records: Records,
+    outcomes: &mut [Outcomes],
 ) -> Result<(), Fault> {
     let mut waiting = Waiting::new();
-    for (at, record) in parsed.iter().enumerate() {
-        if let Ok(TurnRecord { conversation_id, turn, speaker: Speaker::User, .. }) = record {
-            waiting.entry((conversation_id.clone(), *turn)).or_default().push_back(at);
+    for (letter, record) in &records.turns {
+        if let TurnRecord { conversation_id, turn, speaker: Speaker::User, .. } = record {
+            waiting.entry((conversation_id.clone(), *turn)).or_default().push_back(*letter);
         }
     }
     let seen: Arc<Mutex<Vec<(usize, Became)>>> = Arc::default();
@@ -198,9 +265,8 @@ fn answer(
         ..args.engine.options(&plan)
     };
     let engine = start(plan, options)?;
-    for (attempt, record) in attempts.iter().zip(parsed) {
-        let Ok(record) = record else { continue };
-        let position = attempt.letter.position.clone();
+    for (letter, record) in records.turns {
+        let position = attempts[letter].letter.position.clone();
         if !engine.submit(SourcedTurn { record, position, history: None, place: None }) {
             break;
         }
@@ -208,7 +274,10 @@ fn answer(
     engine.end_turns();
     engine.join()?;
     for (at, outcome) in seen.lock().map(|mut seen| std::mem::take(&mut *seen)).unwrap_or_default() {
-        outcomes[at] = Some(outcome);
+        outcomes[at].waits = outcomes[at].waits.saturating_sub(1);
+        if let Err(reason) = outcome {
+            outcomes[at].first.get_or_insert(reason);
+        }
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod impact;
 mod import;
 mod maintain;
 mod map;
+mod mapped;
 mod models;
 mod read;
 mod reload;
