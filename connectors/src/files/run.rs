@@ -124,7 +124,8 @@ impl<'a> Run<'a> {
             // What is not the same any more is for the next pass.
             let Ok((size, true)) = open.stands() else { continue };
             let Some(entry) = self.entries.get(&id) else { continue };
-            if entry.seen.is_some_and(|(seen, _)| size == seen) {
+            // What a copy has more is compared with its original.
+            if entry.seen.is_some_and(|(seen, _)| size == seen) || entry.copy_of.is_some() {
                 continue;
             }
             let state = open.file().metadata().map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
@@ -245,7 +246,8 @@ impl<'a> Run<'a> {
     fn verify(&mut self, id: u64) {
         let Some(entry) = self.entries.get(&id).filter(|entry| entry.form == Form::Lines).cloned() else { return };
         match self.opened(id, &entry) {
-            Ok(Some(open)) => self.keep(id, open),
+            Ok(Some(open)) if entry.copy_of.is_none() => self.keep(id, open),
+            Ok(Some(_)) => {}
             Ok(None) => {
                 tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
                 self.lost(id);

@@ -277,3 +277,29 @@ fn a_hole_that_a_writer_leaves_in_a_truncated_log_is_passed_over() {
     assert_eq!(logs.read(), ["d"]);
     assert!(logs.dead.is_empty(), "{:?}", logs.dead);
 }
+
+/// The same while it runs: each part is there for longer than `quiet_s`.
+#[test]
+fn a_copy_that_pauses_while_it_is_written_is_not_read_again_while_it_is_followed() {
+    let base = tempfile::tempdir().unwrap();
+    let config: FilesConfig = from_str("(glob: \"*.jsonl*\", every_s: 0.02, quiet_s: 0.1)").unwrap();
+    let files = config.source(base.path()).unwrap();
+    let source = placed(&config.map_fields(), &base.path().join(".state"), Counts::default(), Box::new(files));
+    let turns = Turns::run(source, Mode::Follow);
+    let whole = lines(&["a", "b", "c"]);
+    append(&base.path().join("t.jsonl"), &whole);
+    assert_eq!([turns.text(), turns.text(), turns.text()], ["a", "b", "c"]);
+    let packed = gzip(whole.as_bytes());
+    let (copy, pack) = (base.path().join("t.jsonl.1"), base.path().join("t-20260306.jsonl.gz"));
+    for third in 1..=3 {
+        fs::write(&copy, &whole.as_bytes()[..whole.len() * third / 3]).unwrap();
+        fs::write(&pack, &packed[..packed.len() * third / 3]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(400));
+    }
+    fs::write(base.path().join("t.jsonl"), "").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    append(&base.path().join("t.jsonl"), &lines(&["d"]));
+    assert_eq!(turns.text(), "d");
+    assert_eq!(turns.dead(), [""; 0]);
+    assert!(matches!(turns.end(true), Err(ConnectorError::Stopped(_))));
+}

@@ -80,7 +80,7 @@ fn lines_before_the_first_message_are_counted_and_a_text_without_messages_is_an_
     let path = place.path().join("a.txt");
     let mapped = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        map_files(&mapping, &[path.clone()], None).unwrap()
+        map_files(&mapping, std::slice::from_ref(&path), None).unwrap()
     };
     let found = mapped("Exported today\n\nby me\nuser> When?\nor where?\nagent> At ten.\n");
     assert_eq!((found.turns.len(), found.odd.before), (2, 2));
@@ -369,7 +369,7 @@ fn a_quote_that_is_open_at_the_end_of_a_table_is_an_error() {
     let path = place.path().join("a.csv");
     let mapped = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        let mapped = map_files(&mapping, &[path.clone()], None).unwrap();
+        let mapped = map_files(&mapping, std::slice::from_ref(&path), None).unwrap();
         let texts: Vec<String> = mapped.turns.iter().map(|turn| turn.text.clone()).collect();
         (texts.join("|"), mapped.refused.iter().map(|(source, _)| source.number).collect::<Vec<_>>(), mapped.refused)
     };
