@@ -1,6 +1,8 @@
 //! Forms as browsers and webhooks send them (`application/x-www-form-urlencoded`): each line is an object of texts. A name
 //! that comes again has a list of them.
 
+use std::collections::HashMap;
+
 use jaq_json::Val;
 
 use super::Records;
@@ -18,6 +20,7 @@ pub(super) fn read(text: &str, records: &mut Records<'_>) {
 /// The fields of a form; nothing, if it is none.
 pub(crate) fn fields(form: &[u8]) -> Option<Val> {
     let mut fields: Vec<(String, Vec<String>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for pair in form.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
         let mut parts = pair.splitn(2, |byte| *byte == b'=');
         let name = decoded(parts.next()?);
@@ -26,9 +29,12 @@ pub(crate) fn fields(form: &[u8]) -> Option<Val> {
             return None;
         }
         let value = decoded(value.unwrap_or_default());
-        match fields.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, values)) => values.push(value),
-            None => fields.push((name, vec![value])),
+        match places.get(&name) {
+            Some(at) => fields[*at].1.push(value),
+            None => {
+                places.insert(name.clone(), fields.len());
+                fields.push((name, vec![value]));
+            }
         }
     }
     let value = |mut values: Vec<String>| match values.len() {
