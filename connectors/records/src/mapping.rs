@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::decode::Record;
+use jaq_json::Val;
+
+use crate::decode::{self, NO_FORM, Odd, Record, form_fields};
 use crate::jq::{Program, ProgramError};
 use crate::message::{Item, Options};
 use crate::options::options;
@@ -45,6 +47,18 @@ impl Mapping {
     /// How the form is read and assembled.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// The value of a record that comes by itself: JSON, or a form, if the options say so.
+    ///
+    /// # Errors
+    ///
+    /// It is neither.
+    pub fn value(&self, record: &[u8], odd: &mut Odd) -> Result<Val, String> {
+        match self.options.form() {
+            Some("forms") => form_fields(record.trim_ascii()).ok_or_else(|| NO_FORM.to_owned()),
+            _ => decode::value(record, odd),
+        }
     }
 
     /// What the mapping gives for a record.

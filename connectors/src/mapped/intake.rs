@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use turnflow_engine::connector::{Mode, Offsets, SourceOffset, Stopped, TakesRecords, TurnOutput};
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::panics::caught;
-use turnflow_records::{Item, Mapping, Odd, Record, Released, Source, Stream, decode};
+use turnflow_records::{Item, Mapping, Odd, Record, Released, Source, Stream};
 
 use super::store::{Change, Known, Refused, Store, Stored};
 use super::{Counts, IntakeOptions, fitting};
@@ -268,7 +268,7 @@ impl Intake {
         (position, number): (&str, u64),
         odd: &mut Odd,
     ) -> Result<Vec<Item>, String> {
-        let value = decode::value(record, odd)?;
+        let value = mapping.value(record, odd)?;
         let place = position.rsplit_once(':').filter(|_| self.options.names_files);
         let source = match place.and_then(|(path, number)| Some((path, number.parse().ok()?))) {
             Some((path, number)) => Source { path: path.into(), number },

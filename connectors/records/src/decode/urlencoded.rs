@@ -7,11 +7,14 @@ use jaq_json::Val;
 
 use super::Records;
 
+/// What is told of a line that is no form.
+pub(crate) const NO_FORM: &str = "it is no form, such as `a=1&b=2`";
+
 pub(super) fn read(text: &str, records: &mut Records<'_>) {
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if !line.is_empty() {
-            let fields = fields(line.as_bytes()).ok_or_else(|| "it is no form, such as `a=1&b=2`".to_owned());
+            let fields = fields(line.as_bytes()).ok_or_else(|| NO_FORM.to_owned());
             records.take(number, fields);
         }
     }
