@@ -8,6 +8,7 @@ use crate::decode::{self, NO_FORM, Odd, Record, form_fields};
 use crate::jq::{Program, ProgramError};
 use crate::message::{Item, Options};
 use crate::options::options;
+use crate::parts::parts;
 
 /// Maximum number of messages of a record.
 const ITEMS: usize = 1_000_000;
@@ -76,5 +77,31 @@ impl Mapping {
             Ok(())
         })?;
         Ok(items)
+    }
+
+    /// The same, but of a batch of spans and log records that cannot be mapped as a whole, those that can be, with the
+    /// reason why the others cannot.
+    ///
+    /// # Errors
+    ///
+    /// Nothing of it can be mapped.
+    pub fn run_in_parts(&self, record: &Record) -> Result<(Vec<Item>, Option<String>), String> {
+        let reason = match self.run(record) {
+            Ok(items) => return Ok((items, None)),
+            Err(reason) => reason,
+        };
+        let parts = parts(&record.value);
+        let (count, mut items, mut failed) = (parts.len(), Vec::new(), Vec::new());
+        for value in parts {
+            match self.run(&Record { value, source: record.source.clone() }) {
+                Ok(found) => items.extend(found),
+                Err(reason) => failed.push(reason),
+            }
+        }
+        match failed.first() {
+            _ if failed.len() == count => Err(reason),
+            Some(first) => Ok((items, Some(format!("{} of {count} spans and log records: {first}", failed.len())))),
+            None => Ok((items, None)),
+        }
     }
 }
