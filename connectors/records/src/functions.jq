@@ -38,6 +38,18 @@ def chat_messages:
    | {speaker: ((.role // .type // .from // .sender) | strings // null | role),
       text: ((.content // .parts // .text // .message // .value) | parts_text)}];
 
+# The text of a message of Slack, or what is only in its blocks or attachments.
+def slack_text:
+  def piece: .text // .url // (if .user_id then "<@\(.user_id)>" else "" end) | strings;
+  def section: [.elements[]? | if .elements then [.elements[]? | piece] | join("") else piece end] | join("");
+  def in_blocks: [(.blocks[]? | .text.text?, .fields[]?.text?, ([.elements[]? | select((.type // "") | startswith("rich_text")) | section] | join("\n"))),
+    (.attachments[]? | .text // .fallback)] | map(strings | select(. != "")) | join("\n");
+  if (.text // "") != "" then .text else in_blocks end;
+
+# Slack's markup as text: without mentions of a bot, and with the labels of links.
+def slack_markup($bot): gsub("<@" + $bot + ">\\s*"; "") | gsub("<[^<>|]+\\|(?<label>[^<>]+)>"; .label)
+  | gsub("<(?<url>https?:[^<>|]+)>"; .url) | gsub("&lt;"; "<") | gsub("&gt;"; ">") | gsub("&amp;"; "&") | trim;
+
 # The spans of a batch in OTLP/JSON.
 def spans: (.resourceSpans // [])[] | (.scopeSpans // .instrumentationLibrarySpans // [])[] | (.spans // [])[];
 
