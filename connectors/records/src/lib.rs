@@ -34,6 +34,7 @@ mod known;
 mod mapping;
 mod message;
 mod options;
+mod parts;
 pub mod presets;
 mod stream;
 mod times;
@@ -144,13 +145,14 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
             mapped.records += 1;
             let (source, found) = match record {
                 Ok(record) => {
-                    let found = mapping.run(&record);
+                    let found = mapping.run_in_parts(&record);
                     (record.source, found)
                 }
                 Err((source, error)) => (source, Err(error.to_string())),
             };
             match found {
-                Ok(found) => {
+                Ok((found, failed)) => {
+                    mapped.refused.extend(failed.map(|reason| (source, reason)));
                     mapped.skipped += u64::from(found.is_empty());
                     items.extend(found);
                 }

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use crate::decode::Record;
+use jaq_json::Val;
+
+use crate::decode::{self, NO_FORM, Odd, Record, form_fields};
 use crate::jq::{Program, ProgramError};
 use crate::message::{Item, Options};
 use crate::options::options;
+use crate::parts::parts;
 
 /// Maximum number of messages of a record.
 const ITEMS: usize = 1_000_000;
@@ -53,6 +56,18 @@ impl Mapping {
         &self.options
     }
 
+    /// The value of a record that comes by itself: JSON, or a form, if the options say so.
+    ///
+    /// # Errors
+    ///
+    /// It is neither.
+    pub fn value(&self, record: &[u8], odd: &mut Odd) -> Result<Val, String> {
+        match self.options.form() {
+            Some("forms") => form_fields(record.trim_ascii()).ok_or_else(|| NO_FORM.to_owned()),
+            _ => decode::value(record, odd),
+        }
+    }
+
     /// What the mapping gives for a record.
     ///
     /// # Errors
@@ -68,5 +83,31 @@ impl Mapping {
             Ok(())
         })?;
         Ok(items)
+    }
+
+    /// The same, but of a batch of spans and log records that cannot be mapped as a whole, those that can be, with the
+    /// reason why the others cannot.
+    ///
+    /// # Errors
+    ///
+    /// Nothing of it can be mapped.
+    pub fn run_in_parts(&self, record: &Record) -> Result<(Vec<Item>, Option<String>), String> {
+        let reason = match self.run(record) {
+            Ok(items) => return Ok((items, None)),
+            Err(reason) => reason,
+        };
+        let parts = parts(&record.value);
+        let (count, mut items, mut failed) = (parts.len(), Vec::new(), Vec::new());
+        for value in parts {
+            match self.run(&Record { value, source: record.source.clone() }) {
+                Ok(found) => items.extend(found),
+                Err(reason) => failed.push(reason),
+            }
+        }
+        match failed.first() {
+            _ if failed.len() == count => Err(reason),
+            Some(first) => Ok((items, Some(format!("{} of {count} spans and log records: {first}", failed.len())))),
+            None => Ok((items, None)),
+        }
     }
 }

@@ -125,7 +125,7 @@ pub struct MapFields<'a> {
 /// What a source with a mapping reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Records of JSON.
+    /// Records of JSON, or forms.
     Records,
     /// Rows of a database, as a mapping for files of the form `sqlite` gets them.
     Rows,
@@ -169,7 +169,7 @@ impl MapFields<'_> {
     /// Whether the source reads this form.
     fn reads(&self, form: &str) -> bool {
         match self.reads {
-            Reads::Records => form == "jsonl",
+            Reads::Records => matches!(form, "jsonl" | "forms"),
             Reads::Rows => matches!(form, "jsonl" | "sqlite"),
             // A database is read while it changes by a source of its own.
             Reads::Files => form != "sqlite",

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use turnflow_engine::connector::{Mode, Offsets, SourceOffset, Stopped, TakesRecords, TurnOutput};
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::panics::caught;
-use turnflow_records::{Item, Mapping, Odd, Record, Released, Source, Stream, decode};
+use turnflow_records::{Item, Mapping, Odd, Record, Released, Source, Stream};
 
 use super::store::{Change, Known, Refused, Store, Stored};
 use super::{Counts, IntakeOptions, fitting};
@@ -285,14 +285,14 @@ impl Intake {
         record: &[u8],
         (position, number): (&str, u64),
         odd: &mut Odd,
-    ) -> Result<Vec<Item>, String> {
-        let value = decode::value(record, odd)?;
+    ) -> Result<(Vec<Item>, Option<String>), String> {
+        let value = mapping.value(record, odd)?;
         let place = position.rsplit_once(':').filter(|_| self.options.names_files);
         let source = match place.and_then(|(path, number)| Some((path, number.parse().ok()?))) {
             Some((path, number)) => Source { path: path.into(), number },
             None => Source { path: self.options.path.clone().into(), number },
         };
-        mapping.run(&Record { value, source })
+        mapping.run_in_parts(&Record { value, source })
     }
 
     fn tell_odd(&self, before: Odd, after: Odd, position: &str) {
@@ -315,7 +315,11 @@ impl TakesRecords for Intake {
         let mut odd = Odd::default();
         let found = self.mapping.as_ref().map(|mapping| {
             let found = caught(|| self.map(mapping, record, (position, number), &mut odd));
-            found.unwrap_or_else(|panic| Err(format!("mapping it {panic}")))
+            let (items, failed) = found.unwrap_or_else(|panic| Err(format!("mapping it {panic}")))?;
+            if let Some(reason) = failed {
+                self.output.dead_letter(position, &format!("not mapped: {reason}"), record);
+            }
+            Ok::<_, String>(items)
         });
         // Only until something is a turn: then the mapping is the right one.
         let is_none_made = self.taken.lock().made == 0;

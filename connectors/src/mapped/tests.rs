@@ -51,6 +51,19 @@ fn offset(turn: &SourcedTurn) -> SourceOffset {
     turn.place.clone().unwrap()
 }
 
+/// Bodies of webhooks, a line each.
+#[test]
+fn records_may_be_forms() {
+    let directory = tempfile::tempdir().unwrap();
+    append(directory.path(), "Sid=c&Body=When+does+it+leave%3F\nno form\nSid=c&Body=And+in+winter%3F\n");
+    let program = "#: {\"decode\": \"forms\"}\n{conversation: .Sid, speaker: \"user\", text: .Body}";
+    let forms = source(directory.path(), &format!("map: Jq({program:?})"));
+    let (turns, dead) = Running::run(forms, Mode::Once).all();
+    let turns: Vec<String> = turns.iter().map(shown).collect();
+    assert_eq!(turns, ["c 1 user When does it leave?", "c 2 user And in winter?"]);
+    assert!(dead.len() == 1 && dead[0].contains("log.jsonl:2: not mapped: it is no form"), "{dead:?}");
+}
+
 #[test]
 fn a_log_that_is_read_once_gives_the_turns_of_all_orders_and_then_goes_on() {
     let directory = tempfile::tempdir().unwrap();

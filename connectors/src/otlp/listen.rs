@@ -285,7 +285,7 @@ async fn serve(
     let io = TokioIo::new(stream);
     let ended = match is_second {
         true => {
-            let answer = service_fn(move |request| grpc::answer(taking.clone(), request));
+            let answer = service_fn(move |request| either(taking.clone(), request));
             let connection = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(HEADERS)
@@ -335,11 +335,22 @@ async fn is_second(stream: &TcpStream) -> Option<bool> {
     }
 }
 
-/// Answers a request over HTTP/1.1.
+/// Answers a request over HTTP/2: of gRPC, or one that might as well come over HTTP/1.1.
+async fn either(taking: Arc<Taking>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match content_type.starts_with("application/grpc") {
+        true => grpc::answer(taking, request).await,
+        false => answer(taking, request).await,
+    }
+}
+
+/// Answers a request that is not of gRPC.
 async fn answer(taking: Arc<Taking>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let text = |name: HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if let Some((status, reason)) = taking.refused(&head.headers, Some(text(HOST))) {
+    // Over HTTP/2, the host is in the URL.
+    let host = head.uri.authority().map_or_else(|| text(HOST), |authority| authority.as_str());
+    if let Some((status, reason)) = taking.refused(&head.headers, Some(host)) {
         return Ok(told(status, reason));
     }
     if head.method != Method::POST {

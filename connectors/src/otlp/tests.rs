@@ -388,3 +388,45 @@ fn connections_are_encrypted_and_a_replaced_certificate_is_used() {
     let error = Tls::new(files).err().unwrap().to_string();
     assert!(error.contains("cannot use `") && error.contains("server.pem"), "{error}");
 }
+
+/// Sends a request over HTTP/2 without TLS, and returns the status, the type and the body of the reply.
+fn over_second(address: SocketAddr, path: &str, content_type: &str, body: &str) -> (u16, String, String) {
+    use http_body_util::{BodyExt as _, Full};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    runtime().block_on(async {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let begun = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+        let (mut sender, connection) = begun.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::post(format!("http://{address}{path}")).header("content-type", content_type);
+        let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
+        let reply = sender.send_request(request).await.unwrap();
+        let type_of = reply.headers().get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (status, type_of) = (reply.status().as_u16(), type_of.to_owned());
+        let body = reply.into_body().collect().await.unwrap().to_bytes();
+        (status, type_of, String::from_utf8_lossy(&body).into_owned())
+    })
+}
+
+#[test]
+fn requests_over_http_2_are_of_grpc_only_if_they_say_so() {
+    let (door, batches) = Door::new();
+    let taking = std::thread::spawn(move || {
+        let taken = |Batch { records, reply }| {
+            reply.send(Outcome::Taken { rejected: 0, reason: String::new() }).unwrap();
+            records.len()
+        };
+        batches.into_iter().map(taken).sum::<usize>()
+    });
+    let listener = Listener { door, token: None, max_bytes: 1 << 20, tls: None };
+    let listening = Listening::start(listener, "127.0.0.1:0".parse().unwrap(), runtime()).unwrap();
+    let body = spans(json!([asked("a", "When?")]));
+    let post = |path: &str, content_type: &str| over_second(listening.address, path, content_type, &body);
+    let json = "application/json".to_owned();
+    assert_eq!(post("/v1/traces", "application/json"), (200, json.clone(), "{}".to_owned()));
+    assert_eq!(post("/v1/metrics", "application/json").0, 404);
+    assert_eq!(post("/v1/traces", "application/grpc").1, "application/grpc");
+    listening.end(runtime());
+    assert_eq!(taking.join().unwrap(), 1);
+}

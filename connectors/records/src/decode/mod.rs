@@ -26,7 +26,7 @@ pub(crate) use self::files::{files, pattern as allowed};
 pub use self::json::Odd;
 pub(crate) use self::json::json;
 pub use self::packed::{Packing, plain};
-pub(crate) use self::urlencoded::fields as form_fields;
+pub(crate) use self::urlencoded::{NO_FORM, fields as form_fields};
 use crate::Columns;
 use crate::message::Options;
 

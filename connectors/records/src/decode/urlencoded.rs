@@ -1,15 +1,20 @@
 //! Forms as browsers and webhooks send them (`application/x-www-form-urlencoded`): each line is an object of texts. A name
 //! that comes again has a list of them.
 
+use std::collections::HashMap;
+
 use jaq_json::Val;
 
 use super::Records;
+
+/// What is told of a line that is no form.
+pub(crate) const NO_FORM: &str = "it is no form, such as `a=1&b=2`";
 
 pub(super) fn read(text: &str, records: &mut Records<'_>) {
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if !line.is_empty() {
-            let fields = fields(line.as_bytes()).ok_or_else(|| "it is no form, such as `a=1&b=2`".to_owned());
+            let fields = fields(line.as_bytes()).ok_or_else(|| NO_FORM.to_owned());
             records.take(number, fields);
         }
     }
@@ -18,6 +23,7 @@ pub(super) fn read(text: &str, records: &mut Records<'_>) {
 /// The fields of a form; nothing, if it is none.
 pub(crate) fn fields(form: &[u8]) -> Option<Val> {
     let mut fields: Vec<(String, Vec<String>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for pair in form.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
         let mut parts = pair.splitn(2, |byte| *byte == b'=');
         let name = decoded(parts.next()?);
@@ -26,9 +32,12 @@ pub(crate) fn fields(form: &[u8]) -> Option<Val> {
             return None;
         }
         let value = decoded(value.unwrap_or_default());
-        match fields.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, values)) => values.push(value),
-            None => fields.push((name, vec![value])),
+        match places.get(&name) {
+            Some(at) => fields[*at].1.push(value),
+            None => {
+                places.insert(name.clone(), fields.len());
+                fields.push((name, vec![value]));
+            }
         }
     }
     let value = |mut values: Vec<String>| match values.len() {

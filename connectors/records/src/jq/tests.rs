@@ -54,6 +54,7 @@ fn run(code: &str, record: &str) -> Result<Vec<String>, String> {
 #[test]
 fn hostile_programs_and_records_are_ended() {
     let letters = format!("\"{}\"", "a".repeat(20_000));
+    let form = format!("\"{}\"", (0..50_000).map(|at| format!("a{at}=1&")).collect::<String>());
     let open = format!("\"{}\"", "[".repeat(200_000));
     let digits = format!("\"{}\"", "9".repeat(200_000));
     let tags = format!("\"{}\"", "<b><i><a>".repeat(100_000));
@@ -120,6 +121,8 @@ fn hostile_programs_and_records_are_ended() {
         ("[reduce range(60) as $i (1; [., .])] | unique", "1", ended),
         ("reduce range(1e5) as $i (1; [.])", "1", ended),
         ("reduce range(100) as $i (1; [., .]) | tostream | empty", "1", ended),
+        ("form_fields | length", &form, "50000"),
+        ("\"[{\\\"a\\\":\" * 100000 | messages_of(\"user\")", "1", ended),
         ("fromstream(range(1e9) | [[0], 1]) | empty", "1", ended),
         ("reduce range(60) as $i ([1]; . + .) | @csv", "1", ended),
         ("reduce range(1e5) as $i (1; {a: .})", "1", ended),

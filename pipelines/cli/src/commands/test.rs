@@ -12,7 +12,7 @@ use turnflow_engine::record::{Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::spec::{Sources, Span, Tree};
 use turnflow_engine::wording::count;
-use turnflow_records::{Record, Source, assemble, decode};
+use turnflow_records::{Record, Source, assemble};
 
 use super::answering::submit;
 use super::trace::describe;
@@ -141,7 +141,7 @@ fn recorded(test: &Test, pipeline: &Tree, sources: &Sources) -> anyhow::Result<V
         mapping.ok_or_else(|| anyhow!("the test {name:?} has `records`, and no source of the pipeline has `map`"))?;
     let mut items = Vec::new();
     for (number, record) in (1..).zip(&test.config.records) {
-        let value = decode::value(record.as_bytes(), &mut Default::default());
+        let value = mapping.value(record.as_bytes(), &mut Default::default());
         let source = Source { path: "test".into(), number };
         let made = value.and_then(|value| mapping.run(&Record { value, source }));
         items.extend(made.map_err(|reason| anyhow!("the test {name:?}, record {number}: {reason}"))?);

@@ -179,5 +179,17 @@ fn messages_that_are_cut_off_are_read_as_far_as_they_go() {
         let mapped = map_files(&Mapping::of(super::preset(preset).unwrap()).unwrap(), &[path], None).unwrap();
         assert_eq!(mapped.turns.len(), 0, "{preset}: {:?}", mapped.turns);
         assert!(mapped.refused[0].1.contains("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"), "{preset}: {:?}", mapped.refused);
+        // The others of its batch are read.
+        let path = place.path().join("batch.jsonl");
+        let batch = [span(1, &said(&first), 1_000, &answer), span(4, "[{broken", 1_000, &answer)];
+        let spans = batch.map(|line| {
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            line["resourceSpans"][0]["scopeSpans"][0]["spans"][0].clone()
+        });
+        let batch = serde_json::json!({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]});
+        std::fs::write(&path, batch.to_string()).unwrap();
+        let mapped = map_files(&Mapping::of(super::preset(preset).unwrap()).unwrap(), &[path], None).unwrap();
+        assert_eq!(mapped.turns.len(), 2, "{preset}: {:?}", mapped.turns);
+        assert!(mapped.refused[0].1.starts_with("1 of 2 spans"), "{preset}: {:?}", mapped.refused);
     }
 }
