@@ -27,8 +27,8 @@ pub(crate) struct LineReader<R> {
     number: u64,
     finished: bool,
     position: u64,
-    /// Number of NUL characters before lines, which were dropped.
-    nuls: u64,
+    /// Number of NUL characters before lines, if they are dropped.
+    nuls: Option<u64>,
 }
 
 impl<R: Read> LineReader<R> {
@@ -47,7 +47,7 @@ impl<R: Read> LineReader<R> {
             number: lines,
             finished: true,
             position,
-            nuls: 0,
+            nuls: None,
         }
     }
 
@@ -70,8 +70,8 @@ impl<R: Read> LineReader<R> {
             self.number += 1;
             self.finished = false;
         }
-        if self.bytes == 0 {
-            self.pass_nuls()?;
+        if let Some(nuls) = self.nuls.filter(|_| self.bytes == 0) {
+            self.nuls = Some(nuls + self.pass_nuls()?);
         }
         loop {
             let room = self.limit.saturating_sub(self.line.len());
@@ -104,9 +104,15 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Drops NUL characters before a line: a program that writes on where it was in a log that was truncated leaves a hole, as
+    /// Drops NUL characters before lines: a program that writes on where it was in a log that was truncated leaves a hole, as
     /// a disk that lost its power does.
-    fn pass_nuls(&mut self) -> io::Result<()> {
+    pub(crate) fn without_nuls(self) -> Self {
+        Self { nuls: Some(0), ..self }
+    }
+
+    /// Passes over NUL characters; returns their number.
+    fn pass_nuls(&mut self) -> io::Result<u64> {
+        let mut passed = 0;
         loop {
             let buffer = match self.reader.fill_buf() {
                 Ok(buffer) => buffer,
@@ -115,17 +121,17 @@ impl<R: Read> LineReader<R> {
             };
             let count = buffer.iter().position(|byte| *byte != 0).unwrap_or(buffer.len());
             if count == 0 {
-                return Ok(());
+                return Ok(passed);
             }
             self.reader.consume(count);
-            self.nuls += count as u64;
             self.position += count as u64;
+            passed += count as u64;
         }
     }
 
     /// Number of NUL characters before lines since the last call.
     pub(crate) fn take_nuls(&mut self) -> u64 {
-        std::mem::take(&mut self.nuls)
+        self.nuls.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Skips bytes of an overlong line, up to its end or the end of the buffer.
@@ -222,10 +228,14 @@ mod tests {
     #[test]
     fn nul_characters_before_a_line_are_dropped_and_counted() {
         let bytes = [&[0; 200_000][..], b"a\nb\0c\n\0\0d\n\0\0"].concat();
-        assert_eq!(all(&bytes, 3), [(1, b"a".to_vec(), None), (2, b"b\0c".to_vec(), None), (3, b"d".to_vec(), None)]);
-        let mut reader = LineReader::new(&bytes[..], 3);
-        while reader.advance().unwrap() {}
+        let mut reader = LineReader::new(&bytes[..], 3).without_nuls();
+        for line in [b"a".as_slice(), b"b\0c", b"d"] {
+            assert!(reader.advance().unwrap());
+            assert_eq!(reader.line(), Line::Whole(line));
+        }
+        assert!(!reader.advance().unwrap() && !reader.is_inside());
         assert_eq!((reader.position(), reader.take_nuls(), reader.take_nuls()), (bytes.len() as u64, 200_004, 0));
+        assert_eq!(all(b"\0a\n", 3), [(1, b"\0a".to_vec(), None)]);
     }
 
     #[test]

@@ -47,6 +47,9 @@ fn wrong(options: &Options) -> Option<(&'static str, Option<String>, String)> {
     if options.form() == Some("lines") && options.start.is_empty() {
         return Some(("decode", None, crate::decode::NO_START.to_owned()));
     }
+    if options.dates && !named.iter().any(|name| name == "date") {
+        return Some(("dates", None, "`dates` needs a part `(?<date>…)` in `start`".to_owned()));
+    }
     if let Some(part) = options.carry.iter().find(|part| !carries(options, &named, part)) {
         let reason = format!(
             "`carry` names `{part}`, which no line has: for `lines`, `start` names parts by `(?<{part}>…)`, and cues of `vtt` have a `voice`"
@@ -101,6 +104,7 @@ mod tests {
             (r#"#: {"decode": "csv", "escape": "é"}"#, 32, "one letter"),
             (r#"#: {"files": "[a"}"#, 14, "`files` is no pattern"),
             (r#"#: {"start": "^(?<a>.)", "carry": ["b"]}"#, 36, "`carry` names `b`"),
+            (r#"#: {"start": "^(?<day>.)", "dates": true}"#, 28, "`(?<date>…)`"),
             (r#"#: {"settle_s": -1}"#, 5, "0 to 3600"),
         ] {
             let error = options(&format!("\n{line}\n.")).unwrap_err();

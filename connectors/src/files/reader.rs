@@ -72,7 +72,8 @@ impl Open {
     }
 
     fn starting(stream: Hashed, file: Arc<File>, is_packed: bool, entry: &Entry, limit: usize) -> Self {
-        Self { lines: LineReader::starting_at(stream, limit, entry.length, entry.line), file, is_packed }
+        let lines = LineReader::starting_at(stream, limit, entry.length, entry.line).without_nuls();
+        Self { lines, file, is_packed }
     }
 
     /// Reads on.

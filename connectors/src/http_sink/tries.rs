@@ -30,6 +30,8 @@ struct Tried {
     failed: Option<(Instant, Instant)>,
     /// The pause for which the receiver asked ends then.
     not_before: Option<Instant>,
+    /// The engine was told that it is refused.
+    is_told: bool,
 }
 
 #[derive(Default)]
@@ -63,9 +65,9 @@ impl Tries {
     /// Forgets the refused answers that the engine has made dead letters.
     pub fn begin(&self, answers: &[AnswerRecord]) {
         let mut of = self.of.lock();
-        if of.values().any(|tried| matches!(tried.state, State::Refused(_))) {
+        if of.values().any(|tried| tried.is_told) {
             let here: Vec<String> = answers.iter().map(key_of).collect();
-            of.retain(|key, tried| !matches!(tried.state, State::Refused(_)) || here.contains(key));
+            of.retain(|key, tried| !tried.is_told || here.contains(key));
         }
     }
 
@@ -143,9 +145,13 @@ impl Tries {
 
     /// Why an answer is not acknowledged.
     pub fn error(&self, answer: &AnswerRecord) -> ConnectorError {
-        let reason = match self.of.lock().get(&key_of(answer)).map(|tried| &tried.state) {
-            Some(State::Refused(reason)) => return ConnectorError::Refused { reason: reason.clone() },
-            Some(State::Failed(reason)) => reason.clone(),
+        let mut of = self.of.lock();
+        let reason = match of.get_mut(&key_of(answer)) {
+            Some(Tried { state: State::Refused(reason), is_told, .. }) => {
+                *is_told = true;
+                return ConnectorError::Refused { reason: reason.clone() };
+            }
+            Some(Tried { state: State::Failed(reason), .. }) => reason.clone(),
             _ => "an earlier answer of the conversation is not accepted".to_owned(),
         };
         ComponentError::transient(std::io::Error::other(reason)).into()
