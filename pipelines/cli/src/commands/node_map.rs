@@ -74,8 +74,15 @@ pub(super) fn is_own(log: &Path) -> bool {
     lines.find(|line| !line.trim_ascii().is_empty()).is_none_or(|line| TurnRecord::parse(&line).is_ok())
 }
 
-/// The turns that a mapping makes of a log, and the records that it refuses, with the reasons.
-pub(super) fn turns(mapping: &Mapping, log: &Path) -> anyhow::Result<(Vec<SourcedTurn>, Vec<(String, String)>)> {
+/// What a mapping makes of a log.
+pub(super) struct Turns {
+    pub turns: Vec<SourcedTurn>,
+    /// The places of the records that it refuses, and why.
+    pub refused: Vec<(String, String)>,
+}
+
+/// The turns that a mapping makes of a log.
+pub(super) fn turns(mapping: &Mapping, log: &Path) -> anyhow::Result<Turns> {
     let mapped = map_files(mapping, std::slice::from_ref(&log.to_path_buf()), Some(&columns))?;
     let position = log.display().to_string();
     let sourced = |turn: &turnflow_records::Turn| {
@@ -83,5 +90,6 @@ pub(super) fn turns(mapping: &Mapping, log: &Path) -> anyhow::Result<(Vec<Source
         Ok(SourcedTurn { record, position: position.clone(), history: None, place: None })
     };
     let turns = mapped.turns.iter().map(sourced).collect::<anyhow::Result<_>>()?;
-    Ok((turns, mapped.refused.iter().map(|(source, reason)| (source.to_string(), reason.clone())).collect()))
+    let refused = mapped.refused.iter().map(|(source, reason)| (source.to_string(), reason.clone()));
+    Ok(Turns { turns, refused: refused.collect() })
 }

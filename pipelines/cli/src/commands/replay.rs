@@ -134,8 +134,8 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
 fn log(args: &ReplayArgs) -> Result<Log, Fault> {
     let mapping = if node_map::is_own(&args.log) { None } else { node_map::of_first(&args.pipeline.file)? };
     let Some(mapping) = mapping else { return read_log(&args.log).map_err(|error| Fault::Told(error.into())) };
-    let (turns, skipped) = node_map::turns(&mapping, &args.log)?;
-    Log::of(turns, skipped).ok_or_else(|| Fault::Told(LogError::Empty(args.log.clone()).into()))
+    let node_map::Turns { turns, refused } = node_map::turns(&mapping, &args.log)?;
+    Log::of(turns, refused).ok_or_else(|| Fault::Told(LogError::Empty(args.log.clone()).into()))
 }
 
 /// The plan with the documents of a tag.

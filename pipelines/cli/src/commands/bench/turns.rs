@@ -25,7 +25,7 @@ const LIMIT: usize = 1000;
 pub(super) fn turns(args: &BenchArgs, path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault> {
     let mapping = if is_own(path) { None } else { node_map::of_first(&args.pipeline.file)? };
     let mut turns = match mapping {
-        Some(mapping) => node_map::turns(&mapping, path)?.0,
+        Some(mapping) => node_map::turns(&mapping, path)?.turns,
         None => read(path)?,
     };
     let asked = turns.iter().scan(0, |asked, turn| {
