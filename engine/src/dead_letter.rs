@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-pub use self::edit::NamedLetter;
+pub use self::edit::{NamedLetter, RecordHash};
 use self::outbox::Outbox;
 use crate::append::sync_directory;
 

@@ -1,8 +1,10 @@
 //! Records that a mapped source could not read, and that are mapped once more.
 
+use std::collections::HashSet;
+
 use turnflow_engine::component::ComponentContext;
 use turnflow_engine::connector::ConnectorError;
-use turnflow_records::{Mapping, Record, Source, Stream, decode};
+use turnflow_records::{Mapping, Record, Source, Stream};
 
 use super::FILE;
 use super::store::{Change, Known, Store};
@@ -39,16 +41,17 @@ impl MapsAgain {
         Ok(Self { mapping, path: context.id().to_owned(), store, known: Known::default() })
     }
 
-    /// The turns of records.
+    /// The turns of records, each with its place. What was mapped before is not known here.
     ///
     /// # Errors
     ///
     /// The store cannot be read.
-    pub fn map(&mut self, records: &[Vec<u8>]) -> Result<Again, ConnectorError> {
+    pub fn map(&mut self, records: &[(String, Vec<u8>)]) -> Result<Again, ConnectorError> {
         let mut again = Again::default();
+        self.known = Known::default();
         let mut stream = Stream::new(self.mapping.options().clone(), Default::default(), 0);
-        for (number, record) in records.iter().enumerate() {
-            match self.items(record, number as u64 + 1) {
+        for (number, (position, record)) in records.iter().enumerate() {
+            match self.items(record, position) {
                 Ok(items) => drop(stream.take(items, &number.to_string(), 0)),
                 Err(reason) => again.refused.push((number, format!("not mapped: {reason}"))),
             }
@@ -59,12 +62,23 @@ impl MapsAgain {
         let turns = released.turns.into_iter();
         let turns = turns.filter_map(|(turn, place)| Some((place.parse().ok()?, serde_json::to_vec(&turn).ok()?)));
         again.turns = turns.collect();
+        let given: HashSet<usize> = again
+            .turns
+            .iter()
+            .map(|(number, _)| *number)
+            .chain(again.refused.iter().map(|(number, _)| *number))
+            .collect();
+        let none = (0..records.len()).filter(|number| !given.contains(number));
+        again.refused.extend(none.map(|number| (number, "not mapped: no turn comes of it".to_owned())));
         Ok(again)
     }
 
-    fn items(&self, record: &[u8], number: u64) -> Result<Vec<turnflow_records::Item>, String> {
-        let value = decode::value(record, &mut Default::default())?;
-        self.mapping.run(&Record { value, source: Source { path: self.path.as_str().into(), number } })
+    /// The messages of a record at `PATH:NUMBER`.
+    fn items(&self, record: &[u8], position: &str) -> Result<Vec<turnflow_records::Item>, String> {
+        let value = self.mapping.value(record, &mut Default::default())?;
+        let place = position.rsplit_once(':').and_then(|(path, number)| Some((path, number.parse().ok()?)));
+        let (path, number) = place.unwrap_or((&self.path, 1));
+        self.mapping.run(&Record { value, source: Source { path: path.into(), number } })
     }
 
     /// Keeps what is known of the messages: the source takes none of them a second time.
@@ -80,6 +94,7 @@ impl MapsAgain {
             known: self.known.changes(),
             ..Change::default()
         };
-        self.store.commit(&change).map_err(failed)
+        self.store.commit(&change).map_err(failed)?;
+        self.store.set_mapped_again().map_err(failed)
     }
 }

@@ -1,6 +1,6 @@
 //! Takes the records of a source, maps them, and holds their messages until they are due.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -9,7 +9,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 use turnflow_engine::connector::{Mode, Offsets, SourceOffset, Stopped, TakesRecords, TurnOutput};
 use turnflow_engine::database::DatabaseError;
+use turnflow_engine::dead_letter::RecordHash;
 use turnflow_engine::panics::caught;
+use turnflow_engine::record::TurnRecord;
 use turnflow_records::{Item, Mapping, Odd, Record, Released, Source, Stream};
 
 use super::store::{Change, Known, Refused, Store, Stored};
@@ -47,6 +49,16 @@ pub(super) struct Intake {
     closed: AtomicBool,
     /// The number of the last turn whose answer a checkpoint covers.
     covered: AtomicU64,
+    letters: Mutex<LettersAgain>,
+}
+
+/// Records that were dead letters, when a log is read again.
+#[derive(Default)]
+struct LettersAgain {
+    /// Those that are.
+    wanted: HashSet<RecordHash>,
+    /// Those that were read without a fault since.
+    read: HashSet<RecordHash>,
 }
 
 struct Taken {
@@ -135,6 +147,30 @@ impl Intake {
             is_complete: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             covered: AtomicU64::new(0),
+            letters: Mutex::default(),
+        }
+    }
+
+    /// These records are dead letters, and may be read now.
+    pub fn expect(&self, wanted: HashSet<RecordHash>) {
+        self.letters.lock().wanted = wanted;
+    }
+
+    /// Takes the dead letters out whose records were read without a fault, when what was there is read.
+    pub fn forget_letters(&self) {
+        let read = std::mem::take(&mut self.letters.lock().read);
+        if !read.is_empty()
+            && let Err(error) = self.output.forget_letters(&read)
+        {
+            tracing::warn!(source = self.output.name(), %error, "cannot take dead letters out of their file");
+        }
+    }
+
+    fn read_again(&self, position: &str, record: &[u8]) {
+        let mut letters = self.letters.lock();
+        let LettersAgain { wanted, read } = &mut *letters;
+        if !wanted.is_empty() {
+            read.extend(wanted.take(&RecordHash::of(position, record)));
         }
     }
 
@@ -309,6 +345,12 @@ impl Intake {
     }
 }
 
+/// Why a record without a mapping is no turn, if it is none.
+fn no_turn(record: &[u8]) -> Option<String> {
+    let read = caught(|| TurnRecord::read(record)).map_err(|panic| format!("reading it {panic}"));
+    read.and_then(|read| read.map(drop).map_err(|error| error.to_string())).err()
+}
+
 impl TakesRecords for Intake {
     fn record(&self, record: &[u8], position: &str, place: Option<SourceOffset>) -> Result<Option<String>, Stopped> {
         let number = self.taken.lock().records + 1;
@@ -316,11 +358,15 @@ impl TakesRecords for Intake {
         let found = self.mapping.as_ref().map(|mapping| {
             let found = caught(|| self.map(mapping, record, (position, number), &mut odd));
             let (items, failed) = found.unwrap_or_else(|panic| Err(format!("mapping it {panic}")))?;
+            if failed.is_none() {
+                self.read_again(position, record);
+            }
             if let Some(reason) = failed {
                 self.output.dead_letter(position, &format!("not mapped: {reason}"), record);
             }
             Ok::<_, String>(items)
         });
+        let found = found.or_else(|| no_turn(record).map(Err));
         // Only until something is a turn: then the mapping is the right one.
         let is_none_made = self.taken.lock().made == 0;
         let is_without = found.as_ref().is_some_and(|found| found.as_ref().map_or(true, Vec::is_empty));
@@ -328,10 +374,8 @@ impl TakesRecords for Intake {
         fitting.iter().for_each(|fitting| self.output.hint_at(fitting));
         let mut refused = None;
         if let Some(Err(reason)) = &found {
-            let reason = match &fitting {
-                Some(fitting) => format!("not mapped: {reason}; {fitting}"),
-                None => format!("not mapped: {reason}"),
-            };
+            let reason = if self.mapping.is_some() { format!("not mapped: {reason}") } else { reason.clone() };
+            let reason = fitting.as_ref().map_or(reason.clone(), |fitting| format!("{reason}; {fitting}"));
             self.output.dead_letter(position, &reason, record);
             refused = Some(format!("{position}: {reason}"));
         } else if let Some(fitting) = fitting {

@@ -179,15 +179,14 @@ fn begin(store: &Store, hash: &str, lasts: bool, output: &TurnOutput) -> Result<
     let former = store.mapping().map_err(failed)?;
     let is_other = former.as_deref().is_some_and(|former| former != hash);
     let is_unknown = output.resume_partitions().is_empty() && !stored.input.is_empty();
-    let is_anew = lasts && (is_unknown || (is_other && stored.turns == 0));
+    // What waits cannot be had again if its log is gone, and what was mapped again by hand is answered.
+    let is_free = stored.turns == 0 && stored.held.is_empty() && !store.is_mapped_again().map_err(failed)?;
+    let is_anew = lasts && (is_unknown || (is_other && is_free));
     if former.as_deref() != Some(hash) || is_anew {
         store.set_mapping(hash, is_anew).map_err(failed)?;
     }
     let source = output.name();
     if is_anew && is_other {
-        if let Err(error) = output.forget_letters() {
-            tracing::warn!(source, %error, "cannot take the dead letters of before out of their file");
-        }
         tracing::info!(source, "the mapping has changed, and made no turn before: the records are read again");
     } else if is_other && stored.refused.number > 0 {
         let refused = stored.refused.number;
@@ -218,7 +217,14 @@ impl TurnSource for Mapped {
         };
         let is_file = options.names_files;
         let begins = if is_file { Offsets::default() } else { resume.clone() };
+        let is_first = stored.records == 0;
         let intake = Arc::new(Intake::new(mapping, (options, counts), mode, stored, output.clone()));
+        if is_first {
+            match output.letters() {
+                Ok(letters) => intake.expect(letters),
+                Err(error) => tracing::warn!(source = output.name(), %error, "cannot read the dead letters"),
+            }
+        }
         let acknowledgements = Acknowledgements::default();
         let to_intake = output.clone().through(intake.clone(), resume, acknowledgements.clone());
         thread::scope(|scope| {
@@ -335,6 +341,10 @@ fn pump(
         }
         if intake.has_caught_up() {
             output.caught_up();
+            intake.forget_letters();
+        }
+        if has_ended {
+            intake.forget_letters();
         }
         if has_ended {
             return Ok(());

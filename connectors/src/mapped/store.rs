@@ -24,7 +24,8 @@ const AGES: TableDefinition<'_, u64, &str> = TableDefinition::new("ages");
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
 /// The offsets up to which the records of partitions are read, as JSON.
 const INPUT: TableDefinition<'_, &str, &str> = TableDefinition::new("input");
-/// The store's id (`id`), why the first record gave no turn (`refused`), and a hash of the mapping (`mapping`).
+/// The store's id (`id`), why the first record gave no turn (`refused`), and a hash of the mapping (`mapping`),
+/// and whether records were mapped again by a command (`again`).
 const NAMES: TableDefinition<'_, &str, &str> = TableDefinition::new("names");
 /// Maximum number of keys that are kept in memory.
 const CACHED: usize = 20_000;
@@ -130,6 +131,20 @@ impl Store {
         })
     }
 
+    /// Whether records that could not be read were mapped again by a command.
+    pub fn is_mapped_again(&self) -> Result<bool, DatabaseError> {
+        self.tables.read(|database| Ok(database.begin_read()?.open_table(NAMES)?.get("again")?.is_some()))
+    }
+
+    /// Keeps that records were mapped again.
+    pub fn set_mapped_again(&self) -> Result<(), DatabaseError> {
+        self.tables.change(|database| {
+            let transaction = database.begin_write()?;
+            transaction.open_table(NAMES)?.insert("again", "")?;
+            Ok(transaction.commit()?)
+        })
+    }
+
     /// Keeps a hash of the mapping. `is_anew`: the records are read from their beginning, and all that was made of them is
     /// forgotten.
     pub fn set_mapping(&self, mapping: &str, is_anew: bool) -> Result<(), DatabaseError> {
@@ -148,6 +163,7 @@ impl Store {
                 names.insert("mapping", mapping)?;
                 if is_anew {
                     names.remove("refused")?;
+                    names.remove("again")?;
                 }
             }
             Ok(transaction.commit()?)

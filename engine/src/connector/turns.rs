@@ -1,5 +1,6 @@
 //! Sources of turns.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::time::Instant;
 use crossbeam_channel::Sender;
 
 use super::{Acknowledgements, ConnectorError, Mode, Offsets, SourceOffset, Stop, Stopped, TakesRequests, TurnQueue};
-use crate::dead_letter::DeadLetters;
+use crate::dead_letter::{DeadLetters, RecordHash};
 use crate::panics::caught;
 use crate::record::{TurnRecord, Utterance};
 
@@ -269,13 +270,22 @@ impl TurnOutput {
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
-    /// The records of the source are read again: its dead letters of before go.
+    /// The records of the source that are dead letters. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The file of dead letters cannot be read.
+    pub fn letters(&self) -> io::Result<HashSet<RecordHash>> {
+        self.dead.records_of(&self.name)
+    }
+
+    /// Records of the source were read again, without a fault: their dead letters go.
     ///
     /// # Errors
     ///
     /// The file of dead letters cannot be written.
-    pub fn forget_letters(&self) -> io::Result<()> {
-        self.dead.forget(&self.name).map(drop)
+    pub fn forget_letters(&self, read: &HashSet<RecordHash>) -> io::Result<()> {
+        self.dead.forget(&self.name, read).map(drop)
     }
 
     /// The id of the source.

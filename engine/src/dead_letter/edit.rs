@@ -1,6 +1,6 @@
 //! Reads the file of dead letters while it is written, and takes letters out of it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::Path;
@@ -94,17 +94,52 @@ impl DeadLetters {
         letters.remove(|line, _| id_of(line) == id)
     }
 
-    /// Takes the letters of a corpus or node out of the file: its records are read again. Blocks.
+    /// The records of the letters of a corpus or node, without those of which only the beginning is kept. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn records_of(&self, source: &str) -> io::Result<HashSet<RecordHash>> {
+        let mut records = HashSet::new();
+        let path = self.file.lock().as_ref().map(|letters| letters.path.clone());
+        let Some(path) = path else { return Ok(records) };
+        each_line(&path, |line| {
+            records.extend(serde_json::from_slice(line).ok().and_then(|letter| record_of(&letter, source)));
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// Takes the letters of a corpus or node out of the file whose records were read again, without a fault. Blocks.
     ///
     /// # Errors
     ///
     /// As of [`remove`](Self::remove).
-    pub fn forget(&self, source: &str) -> io::Result<bool> {
+    pub fn forget(&self, source: &str, read: &HashSet<RecordHash>) -> io::Result<bool> {
         let mut file = self.file.lock();
         let Some(letters) = &mut *file else { return Ok(false) };
         letters.outbox.settle(&letters.path)?;
-        letters.remove(|_, letter| letter.source == source)
+        letters.remove(|_, letter| record_of(letter, source).is_some_and(|record| read.contains(&record)))
     }
+}
+
+/// Names a record by its place and its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RecordHash(Hash);
+
+impl RecordHash {
+    /// Of a record at a place.
+    pub fn of(position: &str, record: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&(position.len() as u64).to_le_bytes());
+        hasher.update(position.as_bytes()).update(record);
+        Self(short(hasher.finalize()))
+    }
+}
+
+fn record_of(letter: &DeadLetter, source: &str) -> Option<RecordHash> {
+    let is_whole = letter.source == source && !letter.truncated;
+    is_whole.then(|| RecordHash::of(&letter.position, &letter.bytes()))
 }
 
 impl Letters {
@@ -185,20 +220,23 @@ mod tests {
     }
 
     #[test]
-    fn all_letters_of_a_source_go_and_those_of_others_stay() {
+    fn letters_whose_records_are_read_again_go_and_others_stay() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("dead.jsonl");
         let write = |letters: &DeadLetters, source: &str, record: &str| {
             letters.write(source, "t:1", "bad", record.as_bytes());
         };
-        for (source, record) in [("turns", "a"), ("docs", "b"), ("turns", "c")] {
+        for (source, record) in [("turns", "a"), ("docs", "b"), ("turns", "c"), ("turns", "d")] {
             write(&DeadLetters::open(&path).unwrap(), source, record);
         }
         let letters = DeadLetters::open(&path).unwrap();
-        assert!(letters.forget("turns").unwrap() && !letters.forget("turns").unwrap());
+        let mut read = letters.records_of("turns").unwrap();
+        assert_eq!(read.len(), 3);
+        assert!(read.remove(&RecordHash::of("t:1", b"d")));
+        assert!(letters.forget("turns", &read).unwrap() && !letters.forget("turns", &read).unwrap());
         // One that fails again is written again.
         write(&letters, "turns", "a");
         let (last, all) = letters.last(9).unwrap();
-        assert_eq!((last.iter().map(|of| &*of.letter.record).collect::<Vec<_>>(), all), (vec!["a", "b"], 2));
+        assert_eq!((last.iter().map(|of| &*of.letter.record).collect::<Vec<_>>(), all), (vec!["a", "d", "b"], 3));
     }
 }

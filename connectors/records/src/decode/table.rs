@@ -1,5 +1,7 @@
 //! Rows of CSV: objects by the names of the columns, whose values are texts.
 
+use std::collections::HashMap;
+
 use jaq_json::Val;
 
 use super::Records;
@@ -12,7 +14,7 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
     let mut skipped = 0;
     let mut rest = text;
     let mut between = options.separator.as_deref().and_then(|between| between.bytes().next());
-    while skipped < options.skip {
+    while skipped < options.skip && !rest.is_empty() {
         rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
         skipped += 1;
     }
@@ -121,11 +123,18 @@ fn between_of(line: &str) -> u8 {
 
 /// The names; a name that comes again has a number: `Name 2`. A column without a name has its number.
 fn distinct(names: Vec<String>) -> Vec<String> {
-    let mut seen: Vec<String> = Vec::new();
-    for (at, name) in names.into_iter().enumerate() {
+    // How often a name was there before.
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let named = names.into_iter().enumerate().map(|(at, name)| {
         let name = if name.is_empty() { (at + 1).to_string() } else { name };
-        let again = seen.iter().filter(|known| **known == name).count();
-        seen.push(if again == 0 { name } else { format!("{name} {}", again + 1) });
-    }
-    seen
+        let times = seen.entry(name.clone()).or_default();
+        *times += 1;
+        if *times == 1 {
+            return name;
+        }
+        let name = format!("{name} {times}");
+        seen.insert(name.clone(), 1);
+        name
+    });
+    named.collect()
 }

@@ -139,7 +139,8 @@ fn spans(cue: &str) -> Vec<(Option<String>, String)> {
 fn tag_in(text: &str) -> Option<usize> {
     let is_tag = |at: &usize| {
         let after = text[at + 1..].trim_start_matches('/');
-        let is_time = after.split_once('>').is_some_and(|(time, _)| time.contains(':') && seconds(time).is_some());
+        let end = after.bytes().take(MOST).position(|byte| byte == b'>');
+        let is_time = end.is_some_and(|end| after[..end].contains(':') && seconds(&after[..end]).is_some());
         after.starts_with(|first: char| first.is_ascii_alphabetic()) || is_time
     };
     text.match_indices('<').map(|(at, _)| at).find(is_tag)
@@ -157,7 +158,7 @@ fn decoded(text: &str) -> String {
     while let Some(open) = rest.find('&') {
         kept.push_str(&rest[..open]);
         rest = &rest[open..];
-        let length = rest.find(';').map_or(0, |end| end + 1);
+        let length = rest.bytes().take(MOST + 2).position(|byte| byte == b';').map_or(0, |end| end + 1);
         let name = rest.get(1..length.saturating_sub(1)).unwrap_or_default();
         let is_entity =
             (1..=MOST).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'#');

@@ -102,7 +102,7 @@ fn take(of: &'static std::thread::LocalKey<Cell<u64>>, number: u64, what: &'stat
 
 /// Counts a text of so many bytes, of which `new` are copied.
 pub(super) fn text(length: u64, new: u64) {
-    bytes(new + 96);
+    bytes(new.saturating_add(96));
     if length > LONGEST.get() && RUNS.get() {
         spend("it makes a text that is too long");
     }

@@ -193,13 +193,17 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     );
     if args.once && delivered == 0 && recovered == 0 {
         none_answered(&refused)?;
+    } else if args.once
+        && let Some(told) = &refused.without_turns
+    {
+        return Err(Fault::Told(anyhow::anyhow!("{told}{}", hint(&refused, told))));
     }
     if args.once { incomplete(missing) } else { Ok(()) }
 }
 
 /// What a run with `--once` says that has answered nothing.
 fn none_answered(refused: &Refused) -> Outcome {
-    if refused.goes_on {
+    if refused.goes_on && refused.without_turns.is_none() {
         eprintln!("no new turns: earlier runs answered all of them");
         return Ok(());
     }
@@ -211,7 +215,11 @@ fn none_answered(refused: &Refused) -> Outcome {
         (0, Some(told)) => told.clone(),
         (number, _) => format!("{} could not be read; {}", count(number, "record"), refused.first),
     };
-    let hint = refused.hint.as_ref().filter(|hint| !why.contains(*hint));
-    let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
-    Err(Fault::Told(anyhow::anyhow!("no turn was answered: {why}{hint}")))
+    Err(Fault::Told(anyhow::anyhow!("no turn was answered: {why}{}", hint(refused, &why))))
+}
+
+/// What would read the records, if it is not said yet.
+fn hint(refused: &Refused, said: &str) -> String {
+    let hint = refused.hint.as_ref().filter(|hint| !said.contains(*hint));
+    hint.map_or_else(String::new, |hint| format!("; {hint}"))
 }

@@ -130,14 +130,33 @@ fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Resu
         plan.failed_turns = FailedTurns::Answer;
         answer(args, plan, &last, attempts, records, &mut outcomes)?;
     }
-    // Later, so that what is not answered is not known.
-    again.map_or(Ok(()), MapsAgain::keep).map_err(|error| Fault::Told(error.into()))?;
     let became = |outcome: Outcomes| match (outcome.waits, outcome.first) {
         (_, Some(failed)) => Err(failed),
         (0, None) => Ok(()),
         (_, None) => Err(NO_ANSWER.to_owned()),
     };
-    Ok(outcomes.into_iter().map(became).collect())
+    let became: Vec<Became> = outcomes.into_iter().map(became).collect();
+    if let Some(again) = again {
+        keep(again, attempts, &became).map_err(|error| Fault::Told(error.into()))?;
+    }
+    Ok(became)
+}
+
+/// Keeps what is known of the records that are answered: what is not may be tried once more.
+fn keep(mut again: MapsAgain, attempts: &[Attempt], became: &[Became]) -> Result<(), ConnectorError> {
+    let answered = attempts.iter().zip(became).filter(|(attempt, became)| became.is_ok() && is_unmapped(attempt));
+    let answered: Vec<_> =
+        answered.map(|(Attempt { letter, .. }, _)| (letter.position.clone(), letter.bytes())).collect();
+    if answered.is_empty() {
+        return Ok(());
+    }
+    again.map(&answered)?;
+    again.keep()
+}
+
+/// Whether the record could not be mapped; otherwise it is a turn.
+fn is_unmapped(attempt: &Attempt) -> bool {
+    attempt.letter.reason.starts_with("not mapped:") || TurnRecord::parse(&attempt.letter.bytes()).is_err()
 }
 
 /// What became of the turns of a letter so far.
@@ -191,7 +210,7 @@ fn records(
         return Ok((records, None));
     };
     let (of_turns, of_records): (Vec<usize>, Vec<usize>) =
-        (0..bytes.len()).partition(|letter| TurnRecord::parse(&bytes[*letter]).is_ok());
+        (0..bytes.len()).partition(|letter| !is_unmapped(&attempts[*letter]));
     of_turns.into_iter().for_each(|letter| records.add(letter, &bytes[letter]));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let components = args.engine.options(plan).state.map(|state| state.join("components"));
@@ -199,7 +218,8 @@ fn records(
     let context = ComponentContext::new(source, handle, shutdown, Metrics::default(), components);
     let failed = |error: ConnectorError| Fault::Told(error.into());
     let mut again = MapsAgain::open(mapping, &context).map_err(failed)?;
-    let wanted: Vec<Vec<u8>> = of_records.iter().map(|letter| bytes[*letter].clone()).collect();
+    let place = |letter: &usize| (attempts[*letter].letter.position.clone(), bytes[*letter].clone());
+    let wanted: Vec<(String, Vec<u8>)> = of_records.iter().map(place).collect();
     let made = again.map(&wanted).map_err(failed)?;
     made.turns.iter().for_each(|(number, turn)| records.add(of_records[*number], turn));
     records.refused.extend(made.refused.into_iter().map(|(number, reason)| (of_records[number], reason)));

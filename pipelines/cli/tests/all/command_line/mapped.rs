@@ -234,3 +234,86 @@ fn the_query_of_a_database_is_used_to_try_its_mapping() {
     assert_eq!(mapped.out.lines().count(), 2, "{mapped:?}");
     assert!(mapped.err.starts_with("2 records: 2 turns"), "{}", mapped.err);
 }
+
+/// The reasons of the dead letters.
+fn letters(dir: &Path) -> Vec<String> {
+    let told = run(dir, &["dead-letters", "p.ron", "--json"]).good().out;
+    let reason = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["reason"].to_string();
+    told.lines().map(reason).collect()
+}
+
+const STRICT: &str = "{conversation: .c, speaker: (.s | role), text: (.x // error(\"no text\"))}";
+const LENIENT: &str = "{conversation: .c, speaker: (.s | role), text: (.x // .y)}";
+
+fn odd(conversation: &str, text: &str) -> String {
+    said(conversation, "user", text).replace("\"x\"", "\"y\"")
+}
+
+#[test]
+fn letters_of_records_that_are_gone_stay_and_are_mapped_once() {
+    let dir = directory(BY_FILE, FILE);
+    let path = dir.path();
+    let write = |name: &str, text: &str| fs::write(path.join(name), text).unwrap();
+    let once = || run(path, &["run", "p.ron", "--once"]);
+    let retry = || run(path, &["dead-letters", "p.ron", "--retry"]);
+    write("log.jsonl", &(odd("k", "q1") + &odd("k", "q2")));
+    write("m.jq", STRICT);
+    failed(&once(), &["2 records could not be read"]);
+    // The log is rotated before the mapping is put right.
+    fs::rename(path.join("log.jsonl"), path.join("elsewhere")).unwrap();
+    write("log.jsonl", &odd("k", "q3"));
+    write("m.jq", LENIENT);
+    once().good();
+    assert_eq!(asked(path), ["k 1 q3"]);
+    assert_eq!(letters(path).len(), 1, "both have one reason");
+    retry().good();
+    assert!(letters(path).is_empty());
+    once().good();
+    let all = asked(path);
+    assert_eq!(all.len(), 3, "{all:?}");
+}
+
+#[test]
+fn what_is_mapped_again_by_hand_is_not_answered_twice() {
+    let dir = directory(BY_FILE, FILE);
+    let path = dir.path();
+    let write = |name: &str, text: &str| fs::write(path.join(name), text).unwrap();
+    write("log.jsonl", &(odd("k", "q1") + &odd("k", "q2")));
+    write("m.jq", STRICT);
+    failed(&run(path, &["run", "p.ron", "--once"]), &["2 records could not be read"]);
+    // A program that leaves them out makes no answer, so they stay.
+    write("m.jq", "empty");
+    let told = run(path, &["dead-letters", "p.ron", "--retry"]);
+    assert!(told.code == Some(1) && told.err.contains("0 turns answered; 2 failed again"), "{told:?}");
+    assert!(letters(path).iter().all(|reason| reason.contains("no turn comes of it")));
+    write("m.jq", LENIENT);
+    run(path, &["dead-letters", "p.ron", "--retry"]).good();
+    assert_eq!(asked(path), ["k 1 q1", "k 2 q1 q2"]);
+    run(path, &["run", "p.ron", "--once"]);
+    assert_eq!(asked(path).len(), 2, "{:?}", asked(path));
+}
+
+#[test]
+fn a_source_without_a_turn_is_told_beside_one_that_has_some_and_a_folder_is_read_again() {
+    let files = "Files(glob: \"logs/*.jsonl\")";
+    let dir = directory(files, FILE);
+    let path = dir.path();
+    fs::create_dir(path.join("logs")).unwrap();
+    fs::write(path.join("logs/a.jsonl"), said("k", "user", "q1") + &said("k", "user", "q2")).unwrap();
+    failed(&run(path, &["run", "p.ron", "--once"]), &["2 records could not be read"]);
+    fs::write(path.join("m.jq"), LENIENT).unwrap();
+    pipeline(path, "Files(glob: \"logs/*.jsonl\", map: JqFile(\"m.jq\"))", FILE);
+    run(path, &["run", "p.ron", "--once"]).good();
+    assert_eq!(asked(path).len(), 2);
+    assert!(letters(path).is_empty(), "{:?}", letters(path));
+    let second = format!(
+        "{BY_FILE}, \"more\": JsonLines(path: \"more.jsonl\", map: Jq(\"error(\\\"no\\\")\")), \"other\": LastTurn(input: \"more\"), \
+         \"screen\": JsonLinesSink(input: \"other\", path: \"more.out\")"
+    );
+    fs::write(path.join("log.jsonl"), said("n", "user", "q3")).unwrap();
+    fs::write(path.join("more.jsonl"), "{}\n").unwrap();
+    pipeline(path, &second, FILE);
+    for _ in 0..2 {
+        failed(&run(path, &["run", "p.ron", "--once"]), &["1 record"]);
+    }
+}
