@@ -47,7 +47,7 @@ use turnflow_engine::spec::from_tree;
 use super::client::{Connection, Consumer};
 use super::reader::{POLL, Reader, Records};
 use super::topic::{Watermarks, is_same};
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, fitting, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::secret::Secret;
 
 /// Fields of the turn source `Kafka`.
@@ -130,13 +130,7 @@ impl KafkaConfig {
 
 impl KafkaConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields {
-            map: self.map.as_ref(),
-            conversations: &self.conversations,
-            file: None,
-            reads: Reads::Records,
-            lasts: false,
-        }
+        MapFields::of_queue(self.map.as_ref(), &self.conversations)
     }
 }
 

@@ -133,6 +133,14 @@ pub enum Reads {
     Files,
 }
 
+impl<'a> MapFields<'a> {
+    /// Of a source whose records come from a program or a broker, and are not there a second time.
+    #[cfg(feature = "remote")]
+    pub(crate) fn of_queue(map: Option<&'a MapConfig>, conversations: &'a ConversationsConfig) -> Self {
+        Self { map, conversations, file: None, reads: Reads::Records, lasts: false }
+    }
+}
+
 impl MapFields<'_> {
     /// Reports what is wrong.
     pub fn validate(&self, check: &mut Check<'_>) {

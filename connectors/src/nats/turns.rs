@@ -35,7 +35,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::reader::{First, Found, Opened, Read, Reader, open};
 use super::{Connection, NatsAuth, check_name, check_url, shown};
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, fitting, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::remote::{Retry, may_pass, passing, wait};
 
 /// Maximum size of a message, in bytes.
@@ -81,13 +81,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl NatsConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields {
-            map: self.map.as_ref(),
-            conversations: &self.conversations,
-            file: None,
-            reads: Reads::Records,
-            lasts: false,
-        }
+        MapFields::of_queue(self.map.as_ref(), &self.conversations)
     }
 }
 

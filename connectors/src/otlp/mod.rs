@@ -48,7 +48,7 @@ use self::door::{Batch, Door, Outcome};
 use self::listen::{Listener, Listening};
 use self::tls::Tls;
 pub use self::tls::TlsFiles;
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, mapped};
 use crate::secret::Secret;
 
 /// Fields of `Otlp`.
@@ -102,7 +102,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 impl OtlpConfig {
     fn map_fields(&self) -> MapFields<'_> {
         let Self { map, conversations, .. } = self;
-        MapFields { map: Some(map), conversations, file: None, reads: Reads::Records, lasts: false }
+        MapFields::of_queue(Some(map), conversations)
     }
 
     /// Builds the source without its mapping.

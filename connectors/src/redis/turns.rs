@@ -36,7 +36,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::stream::{Info, Mark, Standing, entry_at, hash_of};
 use super::{Server, check_url, failed, shown};
-use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, fitting, mapped};
+use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
 
@@ -86,13 +86,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl RedisConfig {
     fn map_fields(&self) -> MapFields<'_> {
-        MapFields {
-            map: self.map.as_ref(),
-            conversations: &self.conversations,
-            file: None,
-            reads: Reads::Records,
-            lasts: false,
-        }
+        MapFields::of_queue(self.map.as_ref(), &self.conversations)
     }
 }
 
