@@ -218,6 +218,8 @@ impl TurnSource for Mapped {
         let is_file = options.names_files;
         let begins = if is_file { Offsets::default() } else { resume.clone() };
         let is_first = stored.records == 0;
+        // What a command has mapped again is answered.
+        let is_mapped_again = store.is_mapped_again().map_err(crate::turns::failed)?;
         let intake = Arc::new(Intake::new(mapping, (options, counts), mode, stored, output.clone()));
         if is_first {
             match output.letters() {
@@ -245,12 +247,14 @@ impl TurnSource for Mapped {
             intake.tell_left_out();
             // What another process could not map is not read again, and what gave no message has no letter.
             if mode == Mode::Once
+                && !is_mapped_again
                 && let Some(refused) = intake.never_mapped()
                 && output.refused() == 0
             {
                 output.refused_before(refused.number, &refused.first);
             }
             if mode == Mode::Once
+                && !is_mapped_again
                 && let Some(told) = intake.without_turns()
             {
                 output.without_turns(told);

@@ -289,7 +289,7 @@ fn what_is_mapped_again_by_hand_is_not_answered_twice() {
     write("m.jq", LENIENT);
     run(path, &["dead-letters", "p.ron", "--retry"]).good();
     assert_eq!(asked(path), ["k 1 q1", "k 2 q1 q2"]);
-    run(path, &["run", "p.ron", "--once"]);
+    run(path, &["run", "p.ron", "--once"]).good();
     assert_eq!(asked(path).len(), 2, "{:?}", asked(path));
 }
 
