@@ -19,7 +19,7 @@
 //! `{status, headers, body, text}`, where `body` is null if the reply is not JSON: true accepts, false tries again, null
 //! leaves it to the status, and a text or `error("…")` makes the answer a dead letter with that reason. Answers of one
 //! conversation are sent one after another, those of others meanwhile, also while one fails. What is accepted is not sent
-//! again.
+//! again, and its conversation goes on.
 //!
 //! ```
 //! # use turnflow_connectors::http_sink::HttpSinkConfig;
@@ -58,7 +58,7 @@ use turnflow_records::{Body, Made};
 
 use self::reply::Reply;
 use self::target::Target;
-use self::tries::{Tries, Unaccepted};
+use self::tries::{Ended, Next, Tries, Unaccepted};
 use crate::remote::{header_key, lasting};
 use crate::secret::Secret;
 use crate::shape::{self, BodyConfig, Outgoing, Shape, When};
@@ -294,16 +294,13 @@ fn key_of(answer: &AnswerRecord) -> String {
 impl AnswerSink for HttpSink {
     fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
         async move {
-            self.tries.begin(delivery.answers());
-            let (begun, mut taken) = (Instant::now(), 0);
+            let begun = Instant::now();
             let due = self.tries.due(delivery.answers());
-            let conversations: Vec<_> = due.into_iter().map(|answers| self.conversation(answers, begun)).collect();
-            let mut running = futures::stream::iter(conversations).buffer_unordered(self.concurrency);
-            self.tries.acknowledge(&delivery, &mut taken);
-            while running.next().await.is_some() {
-                self.tries.acknowledge(&delivery, &mut taken);
-            }
-            delivery.answers().get(taken).map_or(Ok(()), |first| Err(self.tries.error(first)))
+            let conversations: Vec<_> =
+                due.into_iter().map(|numbers| self.conversation(delivery, numbers, begun)).collect();
+            let sent = futures::stream::iter(conversations).buffer_unordered(self.concurrency);
+            let are_all = sent.fold(true, async |all, ended| all && ended).await;
+            if are_all { Ok(()) } else { Err(self.tries.error(delivery.answers())) }
         }
         .boxed()
     }
@@ -314,15 +311,22 @@ impl AnswerSink for HttpSink {
 }
 
 impl HttpSink {
-    /// Sends the answers of a conversation, up to the first one that fails.
-    async fn conversation(&self, answers: Vec<&AnswerRecord>, begun: Instant) {
-        for answer in answers {
-            let Some(accepted) = self.tries.sends(answer, begun) else { return };
-            let sent = self.send(answer, accepted).await;
-            if !self.tries.ended(answer, sent) {
-                return;
+    /// Sends the answers of a conversation, up to the first one that fails; returns whether all have ended.
+    async fn conversation(&self, delivery: Delivery<'_>, numbers: Vec<usize>, begun: Instant) -> bool {
+        for number in numbers {
+            let Some(answer) = delivery.answers().get(number) else { continue };
+            let ended = match self.tries.next(answer, begun) {
+                Next::Send(accepted) => self.tries.ended(answer, self.send(answer, accepted).await),
+                Next::Wait => Ended::Failed,
+                Next::GiveUp(reason) => Ended::Refused(reason),
+            };
+            match ended {
+                Ended::Accepted => delivery.accepted(number),
+                Ended::Refused(reason) => delivery.refused(number, &reason),
+                Ended::Failed => return false,
             }
         }
+        true
     }
 
     /// Sends an answer's values after the first `accepted`.

@@ -1,4 +1,4 @@
-//! What is known of answers that the engine has not taken back yet: which are accepted, and which fail.
+//! What is known of answers that the engine has not taken back yet: how they fail, and since when.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use turnflow_engine::component::ComponentError;
-use turnflow_engine::connector::{ConnectorError, Delivery};
+use turnflow_engine::connector::ConnectorError;
 use turnflow_engine::record::AnswerRecord;
 
 use super::key_of;
@@ -14,8 +14,7 @@ use super::key_of;
 /// For so long, a delivery goes on to try again what failed before; new answers wait meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Answers by the key of their delivery. An answer is acknowledged after all before it, so that one that fails must not
-/// have the accepted ones behind it sent again.
+/// The answers that fail, by the key of their delivery.
 pub(super) struct Tries {
     retry: Option<Duration>,
     of: Mutex<HashMap<String, Tried>>,
@@ -25,22 +24,34 @@ pub(super) struct Tries {
 struct Tried {
     /// Number of values that the receiver has accepted.
     values: usize,
-    state: State,
-    /// When it failed for the first time, and for the last time.
-    failed: Option<(Instant, Instant)>,
-    /// The pause for which the receiver asked ends then.
-    not_before: Option<Instant>,
-    /// The engine was told that it is refused.
-    is_told: bool,
+    failure: Option<Failure>,
 }
 
-#[derive(Default)]
-enum State {
-    #[default]
-    Waits,
-    Failed(String),
-    Refused(String),
+struct Failure {
+    reason: String,
+    /// The first and the last time.
+    first: Instant,
+    last: Instant,
+    /// The pause for which the receiver asked ends then.
+    not_before: Option<Instant>,
+}
+
+/// What to do with an answer.
+pub(super) enum Next {
+    /// Send its values after the first ones of this number.
+    Send(usize),
+    /// Nothing in this delivery, nor with later answers of its conversation.
+    Wait,
+    /// It was tried for long enough.
+    GiveUp(String),
+}
+
+/// What became of a request.
+pub(super) enum Ended {
     Accepted,
+    /// The receiver will never accept it.
+    Refused(String),
+    Failed,
 }
 
 /// Why a request was not accepted.
@@ -62,43 +73,42 @@ impl Tries {
         Self { retry, of: Mutex::default() }
     }
 
-    /// Forgets the refused answers that the engine has made dead letters.
-    pub fn begin(&self, answers: &[AnswerRecord]) {
-        let mut of = self.of.lock();
-        if of.values().any(|tried| tried.is_told) {
-            let here: Vec<String> = answers.iter().map(key_of).collect();
-            of.retain(|key, tried| !tried.is_told || here.contains(key));
-        }
-    }
-
-    /// The answers to send, a list for each conversation: first those that did not fail, then the one that was last tried
-    /// longest ago.
-    pub fn due<'a>(&self, answers: &'a [AnswerRecord]) -> Vec<Vec<&'a AnswerRecord>> {
+    /// The numbers of the answers to send, a list for each conversation: first those that did not fail, then the one that was
+    /// last tried longest ago.
+    pub fn due(&self, answers: &[AnswerRecord]) -> Vec<Vec<usize>> {
         let of = self.of.lock();
         let mut places: HashMap<&str, usize> = HashMap::new();
-        let mut due: Vec<(Option<Instant>, Vec<&AnswerRecord>)> = Vec::new();
-        for answer in answers {
-            let tried = of.get(&key_of(answer));
-            if matches!(tried, Some(Tried { state: State::Accepted | State::Refused(_), .. })) {
-                continue;
-            }
+        let mut due: Vec<(Option<Instant>, Vec<usize>)> = Vec::new();
+        for (number, answer) in answers.iter().enumerate() {
+            let failed = of.get(&key_of(answer)).and_then(|tried| Some(tried.failure.as_ref()?.last));
             let place = *places.entry(&answer.conversation_id).or_insert(due.len());
             match due.get_mut(place) {
-                Some((_, list)) => list.push(answer),
-                None => due.push((tried.and_then(|tried| Some(tried.failed?.1)), vec![answer])),
+                Some((_, list)) => list.push(number),
+                None => due.push((failed, vec![number])),
             }
         }
         due.sort_by_key(|(failed, _)| *failed);
         due.into_iter().map(|(_, list)| list).collect()
     }
 
-    /// Whether to send an answer now, in a delivery that began then: the number of its values that are accepted already.
-    pub fn sends(&self, answer: &AnswerRecord, begun: Instant) -> Option<usize> {
-        let of = self.of.lock();
-        let Some(tried) = of.get(&key_of(answer)) else { return Some(0) };
-        let is_due = tried.not_before.is_none_or(|at| at <= Instant::now());
-        let has_time = tried.failed.is_none() || begun.elapsed() < AGAIN;
-        (is_due && has_time).then_some(tried.values)
+    /// What to do with an answer in a delivery that began then.
+    pub fn next(&self, answer: &AnswerRecord, begun: Instant) -> Next {
+        let mut of = self.of.lock();
+        let key = key_of(answer);
+        let Some(Tried { values, failure }) = of.get(&key) else { return Next::Send(0) };
+        let Some(failure) = failure else { return Next::Send(*values) };
+        if let Some(reason) = self.given_up(failure) {
+            of.remove(&key);
+            return Next::GiveUp(reason);
+        }
+        let is_due = failure.not_before.is_none_or(|at| at <= Instant::now());
+        if is_due && begun.elapsed() < AGAIN { Next::Send(*values) } else { Next::Wait }
+    }
+
+    /// Why an answer is given up, if it is, whatever pause the receiver asked for.
+    fn given_up(&self, failure: &Failure) -> Option<String> {
+        let retry = self.retry.filter(|retry| failure.first.elapsed() >= *retry)?;
+        Some(format!("tried for {} s: {}", retry.as_secs_f64(), failure.reason))
     }
 
     /// The receiver has accepted the next value of an answer.
@@ -106,55 +116,37 @@ impl Tries {
         self.of.lock().entry(key_of(answer)).or_default().values += 1;
     }
 
-    /// Notes what became of an answer; returns whether the next one of its conversation may be sent.
-    pub fn ended(&self, answer: &AnswerRecord, sent: Result<(), Unaccepted>) -> bool {
+    /// Notes what became of an answer.
+    pub fn ended(&self, answer: &AnswerRecord, sent: Result<(), Unaccepted>) -> Ended {
         let mut of = self.of.lock();
-        let tried = of.entry(key_of(answer)).or_default();
-        let now = Instant::now();
-        tried.state = match sent {
-            Ok(()) => State::Accepted,
-            Err(Unaccepted { error: ConnectorError::Refused { reason }, .. }) => State::Refused(reason),
+        let key = key_of(answer);
+        let refused = match sent {
+            Ok(()) => None,
+            Err(Unaccepted { error: ConnectorError::Refused { reason }, .. }) => Some(reason),
             Err(Unaccepted { error, pause }) => {
-                let since = tried.failed.map_or(now, |(since, _)| since);
-                tried.failed = Some((since, now));
-                tried.not_before = pause.map(|pause| now + pause);
-                match self.retry {
-                    Some(retry) if since.elapsed() >= retry => {
-                        State::Refused(format!("tried for {} s: {error}", retry.as_secs_f64()))
-                    }
-                    _ => State::Failed(error.to_string()),
+                let tried = of.entry(key.clone()).or_default();
+                let now = Instant::now();
+                let first = tried.failure.as_ref().map_or(now, |failure| failure.first);
+                let not_before = pause.map(|pause| now + pause);
+                let failure = Failure { reason: error.to_string(), first, last: now, not_before };
+                let given_up = self.given_up(&failure);
+                tried.failure = Some(failure);
+                match given_up {
+                    None => return Ended::Failed,
+                    given_up => given_up,
                 }
             }
         };
-        !matches!(tried.state, State::Failed(_))
+        of.remove(&key);
+        refused.map_or(Ended::Accepted, Ended::Refused)
     }
 
-    /// Acknowledges the accepted answers before the first other one.
-    pub fn acknowledge(&self, delivery: &Delivery<'_>, from: &mut usize) {
-        let mut of = self.of.lock();
-        for answer in delivery.answers().get(*from..).unwrap_or_default() {
-            let key = key_of(answer);
-            if !matches!(of.get(&key), Some(Tried { state: State::Accepted, .. })) {
-                return;
-            }
-            of.remove(&key);
-            delivery.took(1);
-            *from += 1;
-        }
-    }
-
-    /// Why an answer is not acknowledged.
-    pub fn error(&self, answer: &AnswerRecord) -> ConnectorError {
-        let mut of = self.of.lock();
-        let reason = match of.get_mut(&key_of(answer)) {
-            Some(Tried { state: State::Refused(reason), is_told, .. }) => {
-                *is_told = true;
-                return ConnectorError::Refused { reason: reason.clone() };
-            }
-            Some(Tried { state: State::Failed(reason), .. }) => reason.clone(),
-            _ => "an earlier answer of the conversation is not accepted".to_owned(),
-        };
-        ComponentError::transient(std::io::Error::other(reason)).into()
+    /// Why answers are not acknowledged: the reason of the first that fails.
+    pub fn error(&self, answers: &[AnswerRecord]) -> ConnectorError {
+        let of = self.of.lock();
+        let failure = answers.iter().find_map(|answer| of.get(&key_of(answer))?.failure.as_ref());
+        let reason = failure.map_or("not all answers were sent", |failure| &failure.reason);
+        ComponentError::transient(std::io::Error::other(reason.to_owned())).into()
     }
 
     #[cfg(test)]

@@ -29,7 +29,7 @@ pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::requests::{SentReply, SentRequest, TakesRequests};
 pub use self::sink::{
-    AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
+    AnswerSink, Delivery, Ends, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
 };
 pub use self::turn_queue::{QueueError, TurnQueue};
 pub use self::turns::{Arrived, Hint, SourcedTurn, TakesRecords, TurnOutput, TurnSource};

@@ -22,8 +22,8 @@ pub trait AnswerSink: Send {
     ///
     /// # Errors
     ///
-    /// Answers that are not acknowledged by [`Delivery::took`] are delivered again after a pause, any
-    /// number of times. If the error is [`ConnectorError::Refused`], or the sink panics three times on
+    /// Answers that are not acknowledged by [`Delivery::took`] or [`Delivery::accepted`] are delivered again after a
+    /// pause, any number of times. If the error is [`ConnectorError::Refused`], or the sink panics three times on
     /// the first of them, that answer becomes a dead letter instead.
     fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>>;
 
@@ -55,12 +55,27 @@ pub trait AnswerSink: Send {
 pub struct Delivery<'a> {
     answers: &'a [AnswerRecord],
     taken: &'a AtomicUsize,
+    /// The number of the first answer.
+    first: usize,
+    ends: Option<&'a dyn Ends>,
+}
+
+/// Hears of answers that end before others in front of them.
+pub trait Ends: Sync {
+    /// The answer with this number of the batch is accepted, or is refused for this reason.
+    fn ended(&self, number: usize, refused: Option<&str>);
 }
 
 impl<'a> Delivery<'a> {
     /// A batch of these answers; `taken` counts the acknowledged ones.
     pub fn new(answers: &'a [AnswerRecord], taken: &'a AtomicUsize) -> Self {
-        Self { answers, taken }
+        Self { answers, taken, first: 0, ends: None }
+    }
+
+    /// The same batch; `ends` hears of answers that end out of order.
+    #[must_use]
+    pub fn with_ends(self, ends: &'a dyn Ends) -> Self {
+        Self { ends: Some(ends), ..self }
     }
 
     /// The answers, at least one.
@@ -71,7 +86,7 @@ impl<'a> Delivery<'a> {
     /// The delivery of a part of the answers, which comes next.
     #[must_use]
     pub fn part(&self, answers: &'a [AnswerRecord]) -> Self {
-        Self { answers, taken: self.taken }
+        Self { answers, first: self.taken(), ..*self }
     }
 
     /// Number of acknowledged answers.
@@ -82,6 +97,22 @@ impl<'a> Delivery<'a> {
     /// Acknowledges the next `count` answers, even if the rest fails.
     pub fn took(&self, count: usize) {
         self.taken.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// Acknowledges the answer with this number, whatever becomes of those before it. Its conversation goes on at once.
+    pub fn accepted(&self, number: usize) {
+        self.ended(number, None);
+    }
+
+    /// The receiver will never accept the answer with this number: it becomes a dead letter.
+    pub fn refused(&self, number: usize, reason: &str) {
+        self.ended(number, Some(reason));
+    }
+
+    fn ended(&self, number: usize, refused: Option<&str>) {
+        if let Some(ends) = self.ends {
+            ends.ended(self.first + number, refused);
+        }
     }
 }
 

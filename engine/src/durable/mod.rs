@@ -89,6 +89,7 @@ mod conversations;
 mod expire;
 mod first;
 mod former;
+mod histories;
 mod offsets;
 mod store;
 
@@ -102,6 +103,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::conversation::{ConversationChange, FormerTurn, Said, StoredConversation};
 pub(crate) use self::first::{First, StoreQuestion};
+pub use self::histories::Histories;
 pub use self::offsets::OffsetTracker;
 use self::store::Store;
 pub use self::store::StoreError;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::writer::Writer;
-use crate::connector::ConnectorError;
+use crate::connector::{ConnectorError, Ends};
 use crate::dead_letter::DeadLetters;
 use crate::panics::caught;
 use crate::record::AnswerRecord;
@@ -23,28 +23,38 @@ const LOOK: Duration = Duration::from_millis(2);
 /// After this many panics of a sink on one answer, the answer is abandoned.
 const PANICS: u32 = 3;
 
-/// Counts the turns whose answers a sink has acknowledged, for one worker, and wakes it.
+/// The turns whose answers a sink has acknowledged, for one worker, which is woken.
 pub struct Acknowledged {
-    count: AtomicUsize,
+    next: AtomicU64,
+    ended: Mutex<Vec<Ticket>>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
+/// Names the answers of a turn while the sink has them.
+pub type Ticket = u64;
+
 impl Acknowledged {
-    /// `wake` is called after each count.
+    /// `wake` is called after each acknowledgement.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { count: AtomicUsize::new(0), wake: Box::new(wake) })
+        Arc::new(Self { next: AtomicU64::new(0), ended: Mutex::default(), wake: Box::new(wake) })
     }
 
-    /// The count since the last call.
-    pub fn take(&self) -> usize {
-        self.count.swap(0, Ordering::AcqRel)
+    /// The turns that were acknowledged since the last call, in that order.
+    pub fn take(&self) -> Vec<Ticket> {
+        std::mem::take(&mut *self.ended.lock())
     }
 }
 
-/// An answer that waits for its sink; the last one of a turn has the counter to notify.
+/// A turn that ends with an answer.
+struct LastOf {
+    ticket: Ticket,
+    acknowledged: Arc<Acknowledged>,
+}
+
+/// An answer that waits for its sink; the last one of a turn has whom to tell.
 struct Waiting {
     record: AnswerRecord,
-    last_of: Option<Arc<Acknowledged>>,
+    last_of: Option<LastOf>,
 }
 
 #[derive(Default)]
@@ -105,15 +115,17 @@ impl DeliveryThread {
     }
 
     /// Queues the answers of a turn; at least one.
-    pub(super) fn put(&self, records: Vec<AnswerRecord>, done: &Arc<Acknowledged>) {
+    pub(super) fn put(&self, records: Vec<AnswerRecord>, done: &Arc<Acknowledged>) -> Ticket {
         let last = records.len().saturating_sub(1);
+        let ticket = done.next.fetch_add(1, Ordering::AcqRel);
         self.queue.pending.fetch_add(records.len(), Ordering::AcqRel);
         let waiting = records.into_iter().enumerate().map(|(number, record)| {
-            let last_of = (number == last).then(|| done.clone());
+            let last_of = (number == last).then(|| LastOf { ticket, acknowledged: done.clone() });
             Waiting { record, last_of }
         });
         self.queue.state.lock().waiting.extend(waiting);
         self.queue.changed.notify_one();
+        ticket
     }
 
     /// Number of answers that the sink has not acknowledged.
@@ -175,21 +187,66 @@ impl Drop for DeliveryThread {
     }
 }
 
-/// The answers of a delivery, each with the counter to notify.
+/// The answers of a delivery, each with its end.
 #[derive(Default)]
 struct Batch {
     records: VecDeque<AnswerRecord>,
-    last_of: VecDeque<Option<Arc<Acknowledged>>>,
+    ends: VecDeque<End>,
+}
+
+/// The end of an answer.
+struct End {
+    has_come: bool,
+    last_of: Option<LastOf>,
 }
 
 impl Batch {
     fn push(&mut self, Waiting { record, last_of }: Waiting) {
         self.records.push_back(record);
-        self.last_of.push_back(last_of);
+        self.ends.push_back(End { has_come: false, last_of });
     }
 
     fn pop_last(&mut self) -> Option<Waiting> {
-        Some(Waiting { record: self.records.pop_back()?, last_of: self.last_of.pop_back()? })
+        Some(Waiting { record: self.records.pop_back()?, last_of: self.ends.pop_back()?.last_of })
+    }
+
+    /// Removes the answers that have ended; returns how many.
+    fn remove_ended(&mut self) -> usize {
+        let before = self.records.len();
+        let mut ends = self.ends.iter();
+        self.records.retain(|_| ends.next().is_none_or(|end| !end.has_come));
+        self.ends.retain(|end| !end.has_come);
+        before - self.records.len()
+    }
+}
+
+/// Hears of answers that end while a batch is delivered.
+struct OutOfOrder<'a> {
+    queue: &'a Queue,
+    records: &'a [AnswerRecord],
+    ends: Mutex<&'a mut VecDeque<End>>,
+    /// The number of the first answer that is being written.
+    first: usize,
+}
+
+impl OutOfOrder<'_> {
+    /// The last-of of an answer that ends now; `None` if it has ended before.
+    fn end(&self, number: usize) -> Option<Option<LastOf>> {
+        let mut ends = self.ends.lock();
+        let end = ends.get_mut(number).filter(|end| !end.has_come)?;
+        end.has_come = true;
+        Some(end.last_of.take())
+    }
+}
+
+impl Ends for OutOfOrder<'_> {
+    fn ended(&self, number: usize, refused: Option<&str>) {
+        let number = self.first + number;
+        let (Some(record), Some(last_of)) = (self.records.get(number), self.end(number)) else { return };
+        if let Some(reason) = refused {
+            self.queue.becomes_dead_letter(record, reason);
+        }
+        self.queue.tell(1, last_of);
     }
 }
 
@@ -210,11 +267,12 @@ impl Queue {
         // Answers that are delivered one at a time, to find the one that cannot be delivered.
         let (mut panics, mut singly) = (0, 0_usize);
         while self.fill(batch, if singly > 0 { 1 } else { self.writer.batch() }) {
-            let (passed, failed) = self.deliver(batch.records.make_contiguous());
-            self.done(batch, passed);
-            singly = singly.saturating_sub(passed);
-            if passed > 0 {
+            let (passed, out_of_order, failed) = self.deliver(batch);
+            singly = singly.saturating_sub(passed + out_of_order);
+            if passed + out_of_order > 0 {
                 panics = 0;
+            }
+            if passed > 0 {
                 self.is_well();
             }
             let Some(reason) = failed else { continue };
@@ -263,40 +321,49 @@ impl Queue {
         !state.is_closed
     }
 
-    /// Delivers answers. Returns how many of them the sink has, including those that it had before,
-    /// and the error on the next one.
-    fn deliver(&self, records: &[AnswerRecord]) -> (usize, Option<ConnectorError>) {
-        let mut passed = 0;
-        while passed < records.len() {
+    /// Delivers the answers of a batch, and takes those out that have ended. Returns how many of the first ones the sink has,
+    /// including those that it had before, how many later ones have ended, and the error on the first of the rest.
+    fn deliver(&self, batch: &mut Batch) -> (usize, usize, Option<ConnectorError>) {
+        batch.remove_ended();
+        let records: &[AnswerRecord] = batch.records.make_contiguous();
+        let mut ends = OutOfOrder { queue: self, records, ends: Mutex::new(&mut batch.ends), first: 0 };
+        let (mut passed, mut failed) = (0, None);
+        while passed < records.len() && failed.is_none() {
             let rest = &records[passed..];
             let new = rest.iter().position(|record| self.writer.has(record)).unwrap_or(rest.len());
             if new == 0 {
                 passed += 1;
                 continue;
             }
-            match self.writer.write(&rest[..new]) {
+            ends.first = passed;
+            match self.writer.write(&rest[..new], &ends) {
                 Ok(()) => passed += new,
-                Err((taken, reason)) => return (passed + taken, Some(reason)),
+                Err((taken, reason)) => {
+                    passed += taken;
+                    failed = Some(reason);
+                }
             }
         }
-        (passed, None)
+        let in_order: Vec<_> = (0..passed).filter_map(|number| ends.end(number)).collect();
+        self.tell(in_order.len(), in_order.into_iter().flatten());
+        let ended = batch.remove_ended();
+        (passed, ended - passed, failed)
     }
 
-    /// Removes the first `count` answers of a batch, which are acknowledged or abandoned.
-    fn done(&self, batch: &mut Batch, count: usize) {
-        if count == 0 {
+    /// Tells that answers have ended: these are acknowledged or abandoned.
+    fn tell(&self, answers: usize, last_of: impl IntoIterator<Item = LastOf>) {
+        if answers == 0 {
             return;
         }
-        batch.records.drain(..count);
         let mut told: Vec<Arc<Acknowledged>> = Vec::new();
-        for last_of in batch.last_of.drain(..count).flatten() {
-            last_of.count.fetch_add(1, Ordering::AcqRel);
-            if !told.iter().any(|known| Arc::ptr_eq(known, &last_of)) {
-                told.push(last_of);
+        for LastOf { ticket, acknowledged } in last_of {
+            acknowledged.ended.lock().push(ticket);
+            if !told.iter().any(|known| Arc::ptr_eq(known, &acknowledged)) {
+                told.push(acknowledged);
             }
         }
-        self.delivered.fetch_add(count as u64, Ordering::AcqRel);
-        self.pending.fetch_sub(count, Ordering::SeqCst);
+        self.delivered.fetch_add(answers as u64, Ordering::AcqRel);
+        self.pending.fetch_sub(answers, Ordering::SeqCst);
         told.iter().for_each(|told| (told.wake)());
         if self.is_awaited.swap(false, Ordering::SeqCst) {
             (self.has_room)();
@@ -315,15 +382,19 @@ impl Queue {
 
     /// Abandons the first answer of a batch: it becomes a dead letter.
     fn give_up(&self, batch: &mut Batch, reason: &str) {
-        let Some(first) = batch.records.front() else { return };
-        let AnswerRecord { conversation_id, turn, revision, .. } = first;
+        let (Some(first), Some(end)) = (batch.records.pop_front(), batch.ends.pop_front()) else { return };
+        self.becomes_dead_letter(&first, reason);
+        self.tell(1, end.last_of);
+    }
+
+    fn becomes_dead_letter(&self, answer: &AnswerRecord, reason: &str) {
+        let AnswerRecord { conversation_id, turn, revision, .. } = answer;
         tracing::error!(sink = %self.id, conversation = %conversation_id, turn, reason,
             "the sink refuses an answer; it becomes a dead letter");
         let position = format!("{conversation_id}, turn {turn}, revision {revision}");
-        let record = serde_json::to_vec(first).unwrap_or_default();
+        let record = serde_json::to_vec(answer).unwrap_or_default();
         self.dead.write(&self.id, &position, &format!("the sink refuses it: {reason}"), &record);
         self.refused.fetch_add(1, Ordering::AcqRel);
-        self.done(batch, 1);
     }
 
     fn is_well(&self) {

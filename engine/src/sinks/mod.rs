@@ -11,8 +11,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-pub use self::delivery::Acknowledged;
 use self::delivery::DeliveryThread;
+pub use self::delivery::{Acknowledged, Ticket};
 use self::writer::Writer;
 use crate::claims::Claim;
 use crate::connector::{AnswerLog, AnswerSink, ConnectorError, Search, SinkPosition};
@@ -58,7 +58,7 @@ pub struct SinkHandle {
     held: Mutex<VecDeque<(Arc<str>, SinkPosition)>>,
     /// By key, answers that an earlier process retracted and that are delivered again.
     restored: Mutex<HashMap<Arc<str>, AnswerRecord>>,
-    /// Counts the restored answers that are acknowledged.
+    /// The restored answers that are acknowledged.
     repaired: Arc<Acknowledged>,
     /// Number of restored answers that are not acknowledged yet.
     repairs: Mutex<usize>,
@@ -140,9 +140,9 @@ impl SinkHandle {
     }
 
     /// Queues the answers of a turn (at least one) for delivery, except for those that an earlier
-    /// process delivered. `done` counts the turn when all are acknowledged.
-    pub fn deliver(&self, records: Vec<AnswerRecord>, done: &Arc<Acknowledged>) {
-        self.deliveries.put(records, done);
+    /// process delivered. `done` gets the ticket when all are acknowledged.
+    pub fn deliver(&self, records: Vec<AnswerRecord>, done: &Arc<Acknowledged>) -> Ticket {
+        self.deliveries.put(records, done)
     }
 
     /// Queues the answer to a caller, who does not wait for it, unless too many wait.
@@ -218,7 +218,7 @@ impl SinkHandle {
     /// the next process believe that they exist.
     pub fn is_repairing(&self) -> bool {
         let mut repairs = self.repairs.lock();
-        *repairs = repairs.saturating_sub(self.repaired.take());
+        *repairs = repairs.saturating_sub(self.repaired.take().len());
         *repairs > 0
     }
 

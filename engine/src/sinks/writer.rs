@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::connector::{
-    AnswerSink, ConnectorError, Delivery, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Stopped,
+    AnswerSink, ConnectorError, Delivery, Ends, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Stopped,
 };
 use crate::panics::caught;
 use crate::record::AnswerRecord;
@@ -106,12 +106,12 @@ impl Writer {
         self.kept && self.recovered.lock().found(&key).is_some()
     }
 
-    /// Writes answers, and returns when the sink has acknowledged them.
-    pub(super) fn write(&self, answers: &[AnswerRecord]) -> Written {
+    /// Writes answers, and returns when the sink has acknowledged them; `ends` hears of those that end out of order.
+    pub(super) fn write(&self, answers: &[AnswerRecord], ends: &dyn Ends) -> Written {
         let mut sink = self.sink.lock();
         let taken = AtomicUsize::new(0);
         let delivered = caught(|| {
-            let delivering = sink.deliver(Delivery::new(answers, &taken));
+            let delivering = sink.deliver(Delivery::new(answers, &taken).with_ends(ends));
             self.runtime.block_on(self.aborted.run_until_cancelled(delivering))
         });
         let delivered = match delivered {

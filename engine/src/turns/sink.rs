@@ -4,7 +4,7 @@
 //! Turns that wait for a sink release their slots. When as many answers wait as there are slots,
 //! back-pressure holds back the sources of this sink.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use super::standing::revision;
 use super::{Flow, Generation, RunningNode, TurnsShared, WorkerState};
 use crate::plan::AnswerMode;
 use crate::record::{AnswerRecord, HitRecord, Item, Provenance, Status, Value};
-use crate::sinks::{Acknowledged, SinkHandle};
+use crate::sinks::{Acknowledged, SinkHandle, Ticket};
 use crate::wake::WakeSlot;
 
 /// An item that passes through the sink.
@@ -61,8 +61,7 @@ pub(super) fn build<'s>(
     // Sinks whose contents can be read back are noted even while they get no revisions.
     let noted = live || (generation.mode != AnswerMode::Once && sink.as_ref().is_some_and(|sink| sink.is_kept()));
     builder.build(move |_| {
-        // In the order in which the sink acknowledges them.
-        let mut waiting: VecDeque<Entering> = VecDeque::new();
+        let mut waiting: HashMap<Ticket, Entering> = HashMap::new();
         move |_| {
             let mut through: Vec<Entering> = Vec::new();
             for input in &mut inputs {
@@ -100,8 +99,7 @@ pub(super) fn build<'s>(
                                 if is_again {
                                     sink.hold(&key);
                                 }
-                                waiting.push_back(entering);
-                                sink.deliver(records, &acknowledged);
+                                waiting.insert(sink.deliver(records, &acknowledged), entering);
                             }
                             // The sink gets nothing.
                             None => through.push(entering),
@@ -109,7 +107,7 @@ pub(super) fn build<'s>(
                     }
                 });
             }
-            through.extend((0..acknowledged.take()).filter_map(|_| waiting.pop_front()));
+            through.extend(acknowledged.take().into_iter().filter_map(|ticket| waiting.remove(&ticket)));
             let mut output = output.activate();
             for Entering { flow, capability, is_noted, is_stale, then, revised } in through {
                 shared.revised.fetch_add(revised, Ordering::AcqRel);

@@ -60,6 +60,35 @@ fn find_cycle<'e>(id: &'e str, edges: &'e Edges<'_>, done: &mut BTreeSet<&'e str
     None
 }
 
+/// The inputs of one node that the turns of different sources reach: no turn would reach all of them, and the node would
+/// wait for ever. `nodes` are in topological order.
+pub(super) fn mixed_sources(nodes: &[PlannedNode], edges: &Edges<'_>) -> Vec<Diagnostic> {
+    let mut sources: Vec<BTreeSet<usize>> = Vec::with_capacity(nodes.len());
+    let mut found = Vec::new();
+    for (at, node) in nodes.iter().enumerate() {
+        let all = node.inputs.iter().flat_map(|input| sources[*input].iter().copied()).collect();
+        if let Some((first, rest)) = node.inputs.split_first()
+            && let Some(other) = rest.iter().find(|input| sources[**input] != sources[*first])
+        {
+            let names = |input: usize| {
+                let names: Vec<String> = sources[input].iter().map(|at| format!("`{}`", nodes[*at].id)).collect();
+                format!("`{}` has the turns of {}", nodes[input].id, names.join(", "))
+            };
+            let PlannedNode { kind_name, id, .. } = node;
+            let message = format!("{kind_name} `{id}`: {}, but {}", names(*first), names(*other));
+            let named = edges.get(&**id).and_then(|inputs| inputs.iter().find(|(name, _)| **name == *nodes[*other].id));
+            let diagnostic = Diagnostic::new("mixed-sources", named.map(|(_, span)| *span), message);
+            found.push(
+                diagnostic
+                    .label("no turn comes by both inputs")
+                    .help("give the turns of each source nodes of their own"),
+            );
+        }
+        sources.push(if node.inputs.is_empty() { BTreeSet::from([at]) } else { all });
+    }
+    found
+}
+
 /// Sorts nodes topologically: each after its inputs, otherwise in file order.
 pub(super) fn order(nodes: Vec<(&Entry, PlannedNode)>, edges: &Edges<'_>) -> Vec<PlannedNode> {
     let ids: BTreeMap<&str, usize> =

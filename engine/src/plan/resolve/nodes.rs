@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Resolver;
 use super::corpora::PlannedCorpora;
-use super::edges::{Edges, order};
+use super::edges::{Edges, mixed_sources, order};
 use super::models::PlannedModels;
 use crate::component::{Catalog, CorpusRef, Inner, InputPort, OperatorConfig};
 use crate::filter::Filter;
@@ -66,7 +66,11 @@ impl Resolver<'_> {
         if self.diagnostics.iter().any(|diagnostic| diagnostic.missing.is_none()) || nodes.len() != entries.len() {
             return None;
         }
-        Some(order(nodes, &edges))
+        let nodes = order(nodes, &edges);
+        let mixed = mixed_sources(&nodes, &edges);
+        let is_right = mixed.is_empty();
+        self.diagnostics.extend(mixed);
+        is_right.then_some(nodes)
     }
 
     fn output(&self, tree: &Tree) -> Option<PortType> {

@@ -101,7 +101,7 @@ impl Conversations {
     pub(super) fn copied(&mut self) -> Vec<Arc<str>> {
         let mut copied = Vec::new();
         for taken in &mut self.taking_over {
-            taken.copies.retain(|(_, acknowledged)| acknowledged.take() == 0);
+            taken.copies.retain(|(_, acknowledged)| acknowledged.take().is_empty());
         }
         for taken in self.taking_over.extract_if(.., |taken| taken.copies.is_empty()).collect::<Vec<_>>() {
             copied.push(taken.id.clone());

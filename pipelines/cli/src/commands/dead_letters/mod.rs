@@ -23,8 +23,8 @@ pub struct DeadLettersArgs {
     #[command(flatten)]
     engine: EngineArgs,
     /// Retry the records of turn sources with the current pipeline. Answered records are removed
-    /// from the file; the others remain, with their new reason. The history of a turn consists only of
-    /// the retried turns of its conversation.
+    /// from the file; the others remain, with their new reason. A turn sees what was said before it in its
+    /// conversation, and what it says gets its place there.
     #[arg(long)]
     retry: bool,
     /// Include only letters whose reason contains this text.

@@ -1,24 +1,25 @@
 //! Retries the dead letters of turn sources.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex};
+mod answer;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::anyhow;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use turnflow_connectors::mapped::MapsAgain;
 use turnflow_engine::component::ComponentContext;
-use turnflow_engine::connector::{ConnectorError, Mode, SourcedTurn};
+use turnflow_engine::connector::ConnectorError;
 use turnflow_engine::dead_letter::DeadLetter;
 use turnflow_engine::metrics::Metrics;
-use turnflow_engine::plan::{FailedTurns, NodeKind, Plan};
-use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
-use turnflow_engine::run::{Options, TurnSources};
+use turnflow_engine::plan::{FailedTurns, NodeKind, Plan, PlannedNode};
+use turnflow_engine::record::{Speaker, TurnRecord};
 use turnflow_engine::state::StateDirectory;
 
+use self::answer::{Turn, Way, answer};
 use super::file::{LetterFile, LetterState};
 use super::{DeadLettersArgs, count};
-use crate::commands::{Fault, Outcome, node_map, start};
+use crate::commands::{Fault, Outcome, node_map};
 
 /// The reason of a submitted turn without an outcome.
 const NO_ANSWER: &str = "retried without an answer";
@@ -44,6 +45,8 @@ struct Left {
 pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
     let plan = args.pipeline.plan()?;
     let (path, state) = (args.path(&plan), args.engine.options(&plan).state);
+    // Beside a run, nothing is retried.
+    state.as_deref().filter(|state| state.is_dir()).map(StateDirectory::open).transpose()?;
     let file = LetterFile::at(&path);
     let (attempts, left) = sort(args, &plan, &file)?;
     let mut states = HashMap::new();
@@ -119,16 +122,21 @@ fn sort(
 fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Result<Vec<Became>, Fault> {
     let plan = args.pipeline.plan()?;
     let (records, again) = records(args, &plan, source, attempts)?;
-    let sinks = sinks_of(&plan, source);
-    let Some(last) = sinks.last().cloned() else {
+    let reached = reached(&plan, source);
+    let sinks: Vec<&str> = reached.iter().filter(|node| node.output.is_none()).map(|node| &*node.id).collect();
+    let Some(sink) = sinks.last().map(|sink| (*sink).to_owned()) else {
         return Err(Fault::Told(anyhow!("`{source}` leads to no sink, so its answers cannot be delivered")));
     };
-    let mut outcomes = records.begun(attempts.len());
+    let takes_replies = reached.iter().flat_map(|node| node.operators()).any(|operator| operator.takes_replies());
+    let mut outcomes = records.begun(attempts.len(), takes_replies);
     if !records.turns.is_empty() {
+        let sinks: Vec<String> = sinks.into_iter().map(str::to_owned).collect();
         let mut plan = plan.towards(&sinks.iter().map(|id| &**id).collect::<Vec<_>>());
         // A turn that fails again already has its letter.
         plan.failed_turns = FailedTurns::Answer;
-        answer(args, plan, &last, attempts, records, &mut outcomes)?;
+        let turn = |(letter, record)| Turn { letter, position: attempts[letter].letter.position.clone(), record };
+        let turns = records.turns.into_iter().map(turn).collect();
+        answer(args, plan, &Way { source, sink: &sink, takes_replies }, turns, &mut outcomes)?;
     }
     let became = |outcome: Outcomes| match (outcome.waits, outcome.first) {
         (_, Some(failed)) => Err(failed),
@@ -176,10 +184,12 @@ struct Records {
 }
 
 impl Records {
-    /// The outcomes before any turn is answered. The agent's own turns need no answer: they are history.
-    fn begun(&self, letters: usize) -> Vec<Outcomes> {
+    /// The outcomes before any turn is answered. Where no replies are judged, the agent's own turns need no answer: they are
+    /// history.
+    fn begun(&self, letters: usize, takes_replies: bool) -> Vec<Outcomes> {
         let mut outcomes = vec![Outcomes::default(); letters];
-        for (letter, _) in self.turns.iter().filter(|(_, record)| record.speaker == Speaker::User) {
+        let waits = |record: &TurnRecord| takes_replies || record.speaker == Speaker::User;
+        for (letter, _) in self.turns.iter().filter(|(_, record)| waits(record)) {
             outcomes[*letter].waits += 1;
         }
         for (letter, reason) in &self.refused {
@@ -226,78 +236,16 @@ fn records(
     Ok((records, Some(again)))
 }
 
-/// The sinks that the source's turns reach.
-fn sinks_of(plan: &Plan, source: &str) -> Vec<Arc<str>> {
+/// The nodes that the source's turns reach.
+fn reached<'a>(plan: &'a Plan, source: &str) -> Vec<&'a PlannedNode> {
     let mut fed: HashSet<usize> = HashSet::new();
-    let mut sinks = Vec::new();
+    let mut reached = Vec::new();
     // Every node is listed after its inputs.
     for (at, node) in plan.nodes.iter().enumerate() {
         if *node.id == *source || node.inputs.iter().any(|input| fed.contains(input)) {
             fed.insert(at);
-            if node.output.is_none() {
-                sinks.push(node.id.clone());
-            }
+            reached.push(node);
         }
     }
-    sinks
-}
-
-/// By conversation and turn, the attempts that wait for an outcome. Attempts with the same turn end in
-/// the order of submission.
-type Waiting = HashMap<(Arc<str>, u32), VecDeque<usize>>;
-
-/// Runs the turns; their outcomes are observed at `sink`.
-fn answer(
-    args: &DeadLettersArgs,
-    plan: Plan,
-    sink: &str,
-    attempts: &[Attempt],
-    records: Records,
-    outcomes: &mut [Outcomes],
-) -> Result<(), Fault> {
-    let mut waiting = Waiting::new();
-    for (letter, record) in &records.turns {
-        if let TurnRecord { conversation_id, turn, speaker: Speaker::User, .. } = record {
-            waiting.entry((conversation_id.clone(), *turn)).or_default().push_back(*letter);
-        }
-    }
-    let seen: Arc<Mutex<Vec<(usize, Became)>>> = Arc::default();
-    let (told, waiting, wanted) = (seen.clone(), Mutex::new(waiting), sink.to_owned());
-    let observer = move |node: &str, item: &Item| {
-        if *node != *wanted {
-            return;
-        }
-        let outcome = match &item.value {
-            Value::Failed(failure) => Err(format!("node `{}`: {}", failure.node, failure.reason)),
-            _ => Ok(()),
-        };
-        let key = (item.turn.conversation_id.clone(), item.turn.turn);
-        if let (Ok(mut waiting), Ok(mut told)) = (waiting.lock(), told.lock())
-            && let Some(at) = waiting.get_mut(&key).and_then(VecDeque::pop_front)
-        {
-            told.push((at, outcome));
-        }
-    };
-    let options = Options {
-        corpora: Mode::Once,
-        sources: TurnSources::None,
-        observer: Some(Arc::new(observer)),
-        ..args.engine.options(&plan)
-    };
-    let engine = start(plan, options)?;
-    for (letter, record) in records.turns {
-        let position = attempts[letter].letter.position.clone();
-        if !engine.submit(SourcedTurn { record, position, history: None, place: None }) {
-            break;
-        }
-    }
-    engine.end_turns();
-    engine.join()?;
-    for (at, outcome) in seen.lock().map(|mut seen| std::mem::take(&mut *seen)).unwrap_or_default() {
-        outcomes[at].waits = outcomes[at].waits.saturating_sub(1);
-        if let Err(reason) = outcome {
-            outcomes[at].first.get_or_insert(reason);
-        }
-    }
-    Ok(())
+    reached
 }

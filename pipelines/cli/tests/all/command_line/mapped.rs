@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use super::{Ended, run};
+use turnflow_engine::dead_letter::DeadLetter;
+
 use crate::support::answers;
 
 /// A directory with a document and a pipeline whose source has these fields, and a sink.
@@ -106,6 +108,8 @@ fn what_a_mapping_refused_is_mapped_again() {
     assert!(told.code == Some(1) && told.err.contains("1 turn answered; 1 failed again"), "{told:?}");
     let all = asked(dir.path());
     assert!(all.len() == 3 && all[2].starts_with("k 3 ") && all[2].ends_with("And on Sundays?"), "{all:?}");
+    // It sees what was said before it.
+    assert!(all[2].contains("When?") && all[2].contains("And back?"), "{all:?}");
     let letters = run(dir.path(), &["dead-letters", "p.ron"]).good().out;
     assert!(letters.starts_with("turns: 1 dead letter\n") && letters.contains("not JSON"), "{letters}");
     // Numbers go on after that.
@@ -113,7 +117,50 @@ fn what_a_mapping_refused_is_mapped_again() {
     fs::write(dir.path().join("log.jsonl"), log).unwrap();
     run(dir.path(), &["run", "p.ron", "--once"]).good();
     let all = asked(dir.path());
-    assert!(all.len() == 4 && all[3].starts_with("k 4 "), "{all:?}");
+    assert!(all.len() == 4 && all[3].starts_with("k 4 ") && all[3].contains("And on Sundays?"), "{all:?}");
+}
+
+#[test]
+fn what_is_retried_sees_what_was_said_before_it_and_stands_there() {
+    let dir = directory("JsonLines(path: \"log.jsonl\")", FILE);
+    let path = dir.path();
+    let turn = |turn: u32, speaker: &str, text: &str| {
+        format!("{{\"conversation_id\":\"k\",\"turn\":{turn},\"speaker\":\"{speaker}\",\"text\":\"{text}\"}}\n")
+    };
+    let log = turn(1, "user", "When?") + "odd\n" + &turn(3, "user", "And back?");
+    fs::write(path.join("log.jsonl"), log).unwrap();
+    run(path, &["run", "p.ron", "--once", "--state", "state"]).good();
+    // What the producer meant.
+    let letters = path.join("state/dead-letters.jsonl");
+    let letter = |record: &str, position: &str| {
+        let letter = DeadLetter::new("turns", position, "an old reason", record.trim_end().as_bytes());
+        serde_json::to_string(&letter).unwrap() + "\n"
+    };
+    let retried = letter(&turn(2, "agent", "At ten, madam."), "log.jsonl:9")
+        + &letter(&turn(2, "user", "Whence?"), "log.jsonl:2");
+    fs::write(&letters, retried).unwrap();
+    run(path, &["dead-letters", "p.ron", "--retry", "--state", "state"]).good();
+    let all = asked(path);
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all[2].starts_with("k 2 ") && all[2].contains("When?") && !all[2].contains("back"), "{all:?}");
+    let log = fs::read_to_string(path.join("log.jsonl")).unwrap() + &turn(4, "user", "Thanks?");
+    fs::write(path.join("log.jsonl"), log).unwrap();
+    run(path, &["run", "p.ron", "--once", "--state", "state"]).good();
+    let last = &asked(path)[3];
+    let order = ["When?", "Whence?", "At ten, madam.", "And back?", "Thanks?"].map(|said| last.find(said));
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{last}");
+}
+
+#[test]
+fn nothing_is_retried_beside_a_run() {
+    let dir = directory(BY_FILE, FILE);
+    fs::write(dir.path().join("m.jq"), RIGHT).unwrap();
+    fs::write(dir.path().join("log.jsonl"), "odd\n").unwrap();
+    run(dir.path(), &["run", "p.ron", "--once"]);
+    let state = dir.path().join(".turnflow/p");
+    let held = turnflow_engine::state::StateDirectory::open(&state).unwrap();
+    run(dir.path(), &["dead-letters", "p.ron", "--retry"]).one_line(3, &["state", "in use"]);
+    drop(held);
 }
 
 #[test]
