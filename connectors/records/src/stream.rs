@@ -42,6 +42,8 @@ pub struct Stream {
     rows: HashMap<String, Vec<u64>>,
     /// The log is read once, to its end.
     is_whole: bool,
+    /// What waits for its agent at the end of the log goes on waiting.
+    is_kept: bool,
 }
 
 /// Maximum number of questions in a row that wait for each other.
@@ -66,7 +68,8 @@ type Place = (Option<Val>, u64);
 impl Stream {
     /// Goes on with what waits, by its numbers. `next` is larger than all numbers before.
     pub fn new(options: Options, held: BTreeMap<u64, Held>, next: u64) -> Self {
-        let mut stream = Self { options, held, none_before: 0, next, rows: HashMap::new(), is_whole: false };
+        let mut stream =
+            Self { options, held, none_before: 0, next, rows: HashMap::new(), is_whole: false, is_kept: false };
         stream.look();
         stream
     }
@@ -75,6 +78,12 @@ impl Stream {
     #[must_use]
     pub fn of_whole(self, is_whole: bool) -> Self {
         Self { is_whole, ..self }
+    }
+
+    /// The same, for a store that keeps what waits beyond the end of the log.
+    #[must_use]
+    pub fn of_kept(self) -> Self {
+        Self { is_kept: true, ..self }
     }
 
     /// The number of the next message.
@@ -90,6 +99,11 @@ impl Stream {
     /// Number of messages and calls that wait.
     pub fn waiting(&self) -> usize {
         self.held.len()
+    }
+
+    /// Number of those that wait for an agent to come.
+    pub fn waiting_for_agents(&self) -> usize {
+        self.held.values().filter(|held| held.due.is_none()).count()
     }
 
     /// When the first one is due; earlier, if it waits for further questions since.
@@ -217,8 +231,9 @@ impl Stream {
             conversation.has_agent |= messages.iter().any(|message| is_agent(message) || message.to_agent);
             if self.options.with_agent && !conversation.has_agent {
                 // Those that there is no room for are left out.
+                let is_at_end = all && !self.is_kept;
                 let is_over =
-                    |message: &Message| all || self.held.get(&message.at).is_some_and(|held| held.due == Some(0));
+                    |message: &Message| is_at_end || self.held.get(&message.at).is_some_and(|held| held.due == Some(0));
                 let over = messages.iter().filter(|message| is_over(message)).count() as u64;
                 if over > 0 {
                     *left_out.entry("without the agent").or_default() += over;

@@ -98,6 +98,10 @@ impl Taken {
         let mut reasons: Vec<String> =
             self.left_out.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
         reasons.sort_unstable();
+        let waiting = self.stream.waiting_for_agents();
+        if waiting > 0 {
+            reasons.push(format!("{waiting} waiting for an agent in their conversations"));
+        }
         reasons
     }
 }
@@ -111,7 +115,7 @@ impl Intake {
         output: TurnOutput,
     ) -> Self {
         let stream = Stream::new(options.assembly.clone(), stored.held, stored.next_held);
-        let mut stream = stream.of_whole(mode == Mode::Once);
+        let mut stream = stream.of_whole(mode == Mode::Once).of_kept();
         if mode == Mode::Follow {
             // What waited for the end of a log that was read once, or the clock was set.
             stream.no_later(now() + options.settle_ms);

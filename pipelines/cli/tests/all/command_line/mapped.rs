@@ -250,6 +250,12 @@ fn commands_use_what_the_source_says_of_conversations() {
     fs::write(dir.path().join("log.jsonl"), log.concat()).unwrap();
     run(dir.path(), &["run", "p.ron", "--once"]).good();
     assert_eq!(asked(dir.path()), ["k 1 one\ntwo"]);
+    // Once an agent comes, the first question of the conversation is there, too.
+    let more = log.concat() + &line("l", "assistant", "yes?", 120) + &line("l", "user", "at last", 130);
+    fs::write(dir.path().join("log.jsonl"), more).unwrap();
+    run(dir.path(), &["run", "p.ron", "--once"]).good();
+    assert_eq!(asked(dir.path())[1..], ["l 1 alone", "l 2 alone yes? at last"]);
+    fs::write(dir.path().join("log.jsonl"), log.concat()).unwrap();
     let mapped = run(dir.path(), &["map", "--node", "turns", "p.ron", "log.jsonl"]).good().out;
     assert!(mapped.lines().count() == 2 && mapped.contains("one\\ntwo"), "{mapped}");
     let records: Vec<String> = log.iter().map(|line| format!("r#\"{}\"#", line.trim_end())).collect();
