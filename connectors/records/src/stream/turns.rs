@@ -1,0 +1,171 @@
+//! The turns of messages that are due: those of one conversation, or of a part of it.
+
+use std::collections::HashMap;
+
+use super::Stream;
+use crate::assemble::{LeftOut, before_hand_over, bursts, merged, sort, taken_back, turn_of, versions};
+use crate::chains::branch;
+use crate::known::{self, Conversation, Memory, Said, Spoke, Turned};
+use crate::message::Message;
+use crate::{REMOVED, Turn};
+
+impl Stream {
+    /// The turns of messages of a conversation, with the numbers of the messages.
+    pub(super) fn turns(
+        &self,
+        name: &str,
+        conversation: &mut Conversation,
+        messages: Vec<Message>,
+        memory: &mut dyn Memory,
+        left_out: &mut LeftOut,
+    ) -> Vec<(u64, Turn, bool)> {
+        // What is deleted before it comes is no turn then.
+        let of_deleted = messages.iter().filter(|message| message.removed).filter_map(|message| message.id.clone());
+        let deleted: Vec<String> = of_deleted.collect();
+        let mut found = Vec::new();
+        let mut messages = versions(self.unknown(messages, memory, left_out, &mut found), left_out);
+        for id in deleted {
+            known::set(memory, &id, &Said { conversation: name.to_owned(), turn: conversation.last, turned: None });
+        }
+        sort(&mut messages);
+        if self.options.branch {
+            let before = messages.len();
+            messages = branch(messages);
+            let left = (before - messages.len()) as u64;
+            if left > 0 {
+                *left_out.entry("another branch").or_default() += left;
+            }
+        }
+        let mut part: Vec<Message> = Vec::new();
+        for message in messages {
+            if !message.starts {
+                part.push(message);
+                continue;
+            }
+            self.part(name, conversation, std::mem::take(&mut part), memory, left_out, &mut found);
+            if conversation.has_begun {
+                (conversation.part, conversation.last, conversation.spoke) = (conversation.part + 1, 0, None);
+            }
+            conversation.has_begun = true;
+        }
+        self.part(name, conversation, part, memory, left_out, &mut found);
+        found
+    }
+
+    /// The messages without those that are known, whose turns were given. If it is wanted, what has changed since is a new
+    /// version of a turn.
+    fn unknown(
+        &self,
+        messages: Vec<Message>,
+        memory: &mut dyn Memory,
+        left_out: &mut LeftOut,
+        found: &mut Vec<(u64, Turn, bool)>,
+    ) -> Vec<Message> {
+        let mut kept = Vec::new();
+        for message in messages {
+            if self.options.revise
+                && let Some(turn) = revised(&message, memory, left_out)
+            {
+                found.push((message.at, turn, true));
+                continue;
+            }
+            let known = message.id.as_ref().and_then(|id| known::get::<Said>(memory, id));
+            let reason = match (known, message.removed) {
+                (None, _) => {
+                    kept.push(message);
+                    continue;
+                }
+                (Some(_), true) => "deleted after it was a turn",
+                (Some(_), false) => "again after it was a turn",
+            };
+            *left_out.entry(reason).or_default() += 1;
+        }
+        kept
+    }
+
+    /// The turns of messages between marks.
+    fn part(
+        &self,
+        name: &str,
+        conversation: &mut Conversation,
+        messages: Vec<Message>,
+        memory: &mut dyn Memory,
+        left_out: &mut LeftOut,
+        found: &mut Vec<(u64, Turn, bool)>,
+    ) {
+        conversation.has_begun |= !messages.is_empty();
+        let id = match conversation.part {
+            0 => name.to_owned(),
+            part => format!("{name}#{}", part + 1),
+        };
+        let messages = merged(taken_back(messages, left_out), self.options.glue.as_deref().unwrap_or(" "));
+        let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
+        // What is a part of another question has its turn.
+        let mut parts: HashMap<u64, Vec<String>> = HashMap::new();
+        let messages = bursts(messages, self.options.burst_s, |part, whole| {
+            parts.entry(whole.at).or_default().extend(part.id.clone());
+        });
+        for message in messages {
+            let (at, own, parent) = (message.at, message.id.clone(), message.parent.clone());
+            // On another branch, the numbers go on from the parent's.
+            let follows = parent.clone();
+            let parent = parent.filter(|_| self.options.branch).and_then(|id| known::get::<Said>(memory, &id));
+            let mut last = parent.map_or(conversation.last, |said| said.turn);
+            let version = message.version.clone();
+            let mut turn = turn_of(&id, message, &mut last, left_out);
+            if let Some(turn) = &mut turn {
+                let follows = follows.filter(|_| self.options.branch);
+                let is_whole = self.is_whole && conversation.has_agent;
+                Spoke::mark(&mut conversation.spoke, turn, own.clone(), follows.as_deref(), is_whole);
+            }
+            let may_change = turn.as_ref().filter(|_| self.options.revise && own.is_some() && !parts.contains_key(&at));
+            let turned = may_change.map(|turn| Turned {
+                id: id.clone(),
+                is_agent: turn.speaker == "agent",
+                said: known::hash(&turn.text),
+                version,
+            });
+            found.extend(turn.map(|turn| (at, turn, false)));
+            conversation.last = last;
+            for part in parts.remove(&at).into_iter().flatten() {
+                known::set(memory, &part, &Said { conversation: name.to_owned(), turn: last, turned: None });
+            }
+            if let Some(own) = own {
+                known::set(memory, &own, &Said { conversation: name.to_owned(), turn: last, turned });
+            }
+        }
+    }
+}
+
+/// The new version of a turn, if a message that became one has another text now, or what takes it back, if it is deleted.
+fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Option<Turn> {
+    let own = message.id.as_ref()?;
+    let mut said = known::get::<Said>(memory, own)?;
+    if message.removed {
+        let taken = taken_back_later(&said, said.turned.as_ref()?, message.time);
+        known::set(memory, own, &Said { turned: None, ..said });
+        return Some(taken);
+    }
+    let turned = said.turned.as_mut()?;
+    let text = message.text.as_ref()?;
+    let is_older = message.version.is_some() && message.version < turned.version;
+    if is_older || known::hash(text) == turned.said {
+        return None;
+    }
+    let id = turned.id.clone();
+    let mut last = said.turn;
+    let mut turn = turn_of(&id, Message { turn: Some(said.turn), ..message.clone() }, &mut last, left_out)?;
+    turn.turn = said.turn;
+    turn.fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
+    (turned.said, turned.version) = (known::hash(text), message.version.clone());
+    known::set(memory, own, &said);
+    Some(turn)
+}
+
+/// The record that takes back a turn whose message is deleted.
+fn taken_back_later(said: &Said, turned: &Turned, timestamp: Option<f64>) -> Turn {
+    let mut fields = serde_json::Map::new();
+    fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
+    let speaker = if turned.is_agent { "agent" } else { "user" };
+    Turn { conversation_id: turned.id.clone(), turn: said.turn, speaker, text: String::new(), timestamp, fields }
+}
