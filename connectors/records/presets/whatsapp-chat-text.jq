@@ -1,4 +1,4 @@
-#: {"decode": "lines", "start": "^\\p{Cf}*\\[?(?<date>\\p{Cf}*\\d{1,4}\\p{Cf}*[-./]\\p{Cf}* ?\\d{1,2}\\p{Cf}*[-./]\\p{Cf}* ?\\d{1,4}\\.?)\\p{Cf}*[,\u060c]?\\s+\\p{Cf}*(?<clock>(?:\\p{L}{1,5}\\s?)?\\d{1,2}[:.]\\d{2}(?:[:.]\\d{2})?(?:\\s?\\p{L}[\\p{L}\\p{M}.\\s]{0,9}?)?)\\p{Cf}*(?:\\]|\\s[-\u2013]|:)\\s\\p{Cf}*(?:(?:~\\s*)?(?<author>[^:]+?):\\s)?(?<text>.*)$", "dates": true}
+#: {"decode": "lines", "start": "^\\p{Cf}*\\[?(?<date>\\p{Cf}*\\d{1,4}\\p{Cf}*[-./年년]\\p{Cf}* ?\\d{1,2}\\p{Cf}*[-./月월]\\p{Cf}* ?\\d{1,4}[.日일]?(?: г\\.?)?)\\p{Cf}*[,\u060c]?\\p{Cf}*\\s+\\p{Cf}*(?<clock>(?:\\p{L}[\\p{L}\\p{M}.\u05f4'’]{0,9}\\s?)?\\d{1,2}(?:[:.]\\d{2}(?:[:.]\\d{2})?|\\s?h\\s?\\d{2}(?:\\s?min \\d{2} s)?|[時时點点시]\\s?\\d{1,2}[分분])(?:\\s?\\p{L}[\\p{L}\\p{M}.\\s\u05f4'’]{0,15}?)?)\\p{Cf}*(?:\\]|\\s[-\u2013]|[:,])\\s\\p{Cf}*(?:(?:~\\s*)?(?<author>[^:]+?):\\s)?(?<text>.*)$", "dates": true}
 # A chat that WhatsApp exports, in any language: a file is a conversation. The agent is `Fernhill Desk`: copy it, and change
 # the name. Whether 3/4/26 is in March or in April is told by the whole file.
 ($source | if .file == "_chat.txt" then .folder else .name end

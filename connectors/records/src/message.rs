@@ -25,8 +25,9 @@ pub struct Options {
     /// `vtt`: `voice`, which cues without a name take from the one before.
     pub carry: Vec<String>,
     /// For `lines`: the parts `date` and `clock` are a date in numbers and a time of day, as people write them; `time` is
-    /// both, as in `2026-03-07T21:22:39`.
-    pub dates: bool,
+    /// both, as in `2026-03-07T21:22:39`. The name of a zone, such as `Europe/Berlin`, says in which one times without a
+    /// zone are; else, it is UTC.
+    pub dates: Dates,
     /// For `csv`: the names of the columns, if the first line does not have them.
     pub columns: Vec<String>,
     /// For `csv`: number of lines before the table.
@@ -57,6 +58,46 @@ pub struct Options {
     pub until_hand_over: bool,
     /// A message without an id that has conversation, speaker, text and time of an earlier one is that one again.
     pub once_by_content: bool,
+}
+
+/// Whether parts of lines are dates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "WrittenDates")]
+pub enum Dates {
+    /// They are not.
+    #[default]
+    No,
+    /// They are.
+    Yes,
+    /// They are, in the zone of this name if no other is written.
+    In(String),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenDates {
+    Is(bool),
+    In(String),
+}
+
+impl From<WrittenDates> for Dates {
+    fn from(written: WrittenDates) -> Self {
+        match written {
+            WrittenDates::Is(false) => Self::No,
+            WrittenDates::Is(true) => Self::Yes,
+            WrittenDates::In(zone) => Self::In(zone),
+        }
+    }
+}
+
+impl Dates {
+    /// The name of the zone.
+    pub(crate) fn zone(&self) -> Option<&str> {
+        match self {
+            Self::In(zone) => Some(zone),
+            Self::No | Self::Yes => None,
+        }
+    }
 }
 
 impl Options {

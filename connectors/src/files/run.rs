@@ -47,6 +47,8 @@ pub(super) struct Run<'a> {
     has_missed: bool,
     /// What a warning has told.
     told: HashSet<PathBuf>,
+    /// What was said of the dates of files.
+    said: HashSet<(PathBuf, String)>,
 }
 
 /// Why a file is not read now.
@@ -80,8 +82,9 @@ impl<'a> Run<'a> {
         let entries: BTreeMap<u64, Entry> = stored.collect();
         let by_identity = entries.iter().map(|(id, entry)| (entry.at(), *id)).collect();
         let next = entries.last_key_value().map_or(1, |(last, _)| last + 1);
-        let (open, by_path, by_plain, told) = (Vec::new(), HashMap::new(), HashMap::new(), HashSet::new());
-        Self { files, output, follows, entries, by_identity, open, next, by_path, by_plain, has_missed: false, told }
+        let (open, by_path, by_plain) = (Vec::new(), HashMap::new(), HashMap::new());
+        let (told, said, has_missed) = (HashSet::new(), HashSet::new(), false);
+        Self { files, output, follows, entries, by_identity, open, next, by_path, by_plain, has_missed, told, said }
     }
 
     /// Reads all files to their ends.

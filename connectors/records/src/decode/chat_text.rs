@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use jaq_json::Val;
 use regex::Regex;
 
-use super::Records;
-use super::dates::{self, Written};
-use crate::message::Options;
+use super::dates::{self, Times, Written};
+use super::{Odd, Records};
+use crate::message::{Dates, Options};
 
 pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
     if options.start.is_empty() {
@@ -29,8 +29,8 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
     if found.is_empty() && messages.before > 0 {
         return records.take(1, Err("no line begins a message: none is as `start` describes it".to_owned()));
     }
-    if options.dates {
-        add_times(&mut found);
+    if options.dates != Dates::No {
+        add_times(&mut found, options, &mut records.odd);
     }
     for (number, fields) in found {
         let fields = fields.into_iter().map(|(name, value)| (Val::from(name), Val::from(value)));
@@ -42,17 +42,35 @@ pub(super) fn read(text: &str, options: &Options, records: &mut Records<'_>) {
 type Fields = Vec<(String, String)>;
 
 /// Adds the part `time`, which the parts `date` and `clock` are.
-fn add_times(found: &mut [(u64, Fields)]) {
+fn add_times(found: &mut [(u64, Fields)], options: &Options, odd: &mut Odd) {
+    let part = |fields: &Fields, name: &str| {
+        fields
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, value)| value.clone())
+            .filter(|value| !value.trim().is_empty())
+    };
     let written: Vec<Option<Written>> = found
         .iter()
-        .map(|(_, fields)| {
-            let part = |name: &str| fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
-            Written::read(part("date")?, part("clock").unwrap_or("0:00"))
-        })
+        .map(|(_, fields)| Written::read(&part(fields, "date")?, part(fields, "clock").as_deref().unwrap_or("0:00")))
         .collect();
-    for ((_, fields), time) in found.iter_mut().zip(dates::times(&written)) {
-        fields.extend(time.map(|time| ("time".to_owned(), time.to_string())));
+    let zone = options.dates.zone().and_then(|zone| crate::times::named_zone(zone).ok());
+    let Times { times, unsure } = dates::times(&written);
+    let mut own = Odd { unsure, ..Odd::default() };
+    for (((number, fields), time), written) in found.iter_mut().zip(times).zip(&written) {
+        if part(fields, "date").is_none() {
+            continue;
+        }
+        let (Some(time), Some(written)) = (time, written) else {
+            own.add(Odd { undated: 1, undated_line: *number, ..Odd::default() });
+            continue;
+        };
+        if written.has_unknown() {
+            own.add(Odd { worded: 1, worded_line: *number, ..Odd::default() });
+        }
+        fields.push(("time".to_owned(), written.told(time, zone.as_ref())));
     }
+    odd.add(own);
 }
 
 /// Makes messages of lines.

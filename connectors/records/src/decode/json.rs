@@ -18,6 +18,16 @@ pub struct Odd {
     pub unread: u64,
     /// Number of lines before the first message of a text, which belong to none.
     pub before: u64,
+    /// Number of messages of texts whose date or time of day cannot be read, and the line of the first of them.
+    pub undated: u64,
+    /// The line of the first of these.
+    pub undated_line: u64,
+    /// Number of messages of texts beside whose time a word is that is not known, and which is left out.
+    pub worded: u64,
+    /// The line of the first of these.
+    pub worded_line: u64,
+    /// Number of messages of texts whose date could be another one: nothing in the text tells which number is the day.
+    pub unsure: u64,
 }
 
 impl Odd {
@@ -27,6 +37,36 @@ impl Odd {
         self.broken += other.broken;
         self.unread += other.unread;
         self.before += other.before;
+        self.undated += other.undated;
+        self.worded += other.worded;
+        self.unsure += other.unsure;
+        for (line, of) in [(&mut self.undated_line, other.undated_line), (&mut self.worded_line, other.worded_line)] {
+            *line = if *line == 0 { of } else { *line };
+        }
+    }
+
+    /// What is to be told of dates and times.
+    #[must_use]
+    pub fn of_dates(&self) -> Vec<String> {
+        let messages = |number: u64| format!("{number} {}", if number == 1 { "message" } else { "messages" });
+        let mut told = Vec::new();
+        if self.undated > 0 {
+            let (messages, line) = (messages(self.undated), self.undated_line);
+            told.push(format!(
+                "{messages} without a time: the date or the time of day cannot be read, first in line {line}"
+            ));
+        }
+        if self.worded > 0 {
+            let (messages, line) = (messages(self.worded), self.worded_line);
+            told.push(format!(
+                "{messages} with a word beside the time that is not known, and is left out, first in line {line}"
+            ));
+        }
+        if self.unsure > 0 {
+            let messages = messages(self.unsure);
+            told.push(format!("{messages} with a date that may be another one: no date in the file tells whether the day or the month comes first"));
+        }
+        told
     }
 }
 

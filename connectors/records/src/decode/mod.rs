@@ -1,11 +1,13 @@
 //! Decoders: records of files.
 
 mod chat_text;
+mod clock;
 mod container;
 mod dates;
 mod documents;
 mod files;
 mod form;
+mod halves;
 mod json;
 mod mail;
 mod packed;

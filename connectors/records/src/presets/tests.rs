@@ -3,6 +3,7 @@ use crate::{Mapping, map_files};
 
 mod calls;
 mod chats;
+mod languages;
 mod people;
 mod reports;
 
@@ -21,6 +22,15 @@ fn turns_of(name: &str, files: &[(&str, &str)]) -> Vec<crate::Turn> {
 fn of_files(name: &str, files: &[(&str, &str)]) -> Vec<String> {
     let shown = |turn: crate::Turn| format!("{} {} {} {}", turn.conversation_id, turn.turn, turn.speaker, turn.text);
     turns_of(name, files).into_iter().map(shown).collect()
+}
+
+/// These as `conversation turn speaker text`, with the time if there is one.
+fn timed(name: &str, file: &str, text: &str) -> Vec<String> {
+    let shown = |turn: crate::Turn| {
+        let time = turn.timestamp.map_or(String::new(), |time| format!(" {time}"));
+        format!("{} {} {} {}{time}", turn.conversation_id, turn.turn, turn.speaker, turn.text)
+    };
+    turns_of(name, &[(file, text)]).into_iter().map(shown).collect()
 }
 
 fn turns(name: &str, file: &str, text: &str) -> Vec<String> {

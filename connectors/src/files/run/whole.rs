@@ -68,6 +68,11 @@ impl Run<'_> {
         if odd.before > 0 && self.told.insert(path.clone()) {
             tracing::warn!(file = %path.display(), lines = odd.before, "lines before the first message are not read");
         }
+        for told in odd.of_dates() {
+            if self.said.insert((path.clone(), told.clone())) {
+                tracing::warn!(file = %path.display(), "{told}");
+            }
+        }
         let metadata = fs::metadata(&path)?;
         let file = File::open(&path)?;
         (entry.length, entry.digest) = content(file)?;

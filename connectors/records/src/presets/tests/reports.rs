@@ -3,15 +3,6 @@
 use super::*;
 use crate::recognise;
 
-/// These as `conversation turn speaker text`, with the time if there is one.
-fn timed(name: &str, file: &str, text: &str) -> Vec<String> {
-    let shown = |turn: crate::Turn| {
-        let time = turn.timestamp.map_or(String::new(), |time| format!(" {time}"));
-        format!("{} {} {} {}{time}", turn.conversation_id, turn.turn, turn.speaker, turn.text)
-    };
-    turns_of(name, &[(file, text)]).into_iter().map(shown).collect()
-}
-
 /// Each language and system writes dates and times in its way.
 #[test]
 fn chats_of_whatsapp_are_read_in_all_languages() {
