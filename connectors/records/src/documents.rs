@@ -148,6 +148,8 @@ pub struct MappedDocuments {
     pub refused: Vec<(Source, String)>,
     /// What was odd about records that were read all the same.
     pub odd: Odd,
+    /// What is in folders and is no file, such as a pipe, and what it is: it was not read.
+    pub others: Vec<(PathBuf, &'static str)>,
 }
 
 /// Maps files, and those of folders, to documents. Of documents with one id, the last one counts.
@@ -163,7 +165,9 @@ pub fn map_documents(
     let mut mapped = MappedDocuments::default();
     let mut rows: Vec<Option<Map<String, Json>>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for path in decode::files(paths)? {
+    let inputs = decode::files(paths)?;
+    mapped.others = inputs.others;
+    for path in inputs.files {
         let mut each = |record: decode::Found| {
             mapped.records += 1;
             let (source, found) = match record {

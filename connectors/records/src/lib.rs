@@ -112,6 +112,8 @@ pub struct Mapped {
     pub refused: Vec<(Source, String)>,
     /// What was odd about records that were read all the same.
     pub odd: Odd,
+    /// What is in folders and is no file, such as a pipe, and what it is: it was not read.
+    pub others: Vec<(PathBuf, &'static str)>,
 }
 
 /// Why files cannot be mapped at all.
@@ -126,8 +128,31 @@ pub enum MapError {
         source: std::io::Error,
     },
     /// No file was found.
-    #[error("there are no files in {}", .0.display())]
-    Nothing(PathBuf),
+    #[error("there are no files in {}{}", path.display(), listed(others))]
+    Nothing {
+        /// The folder.
+        path: PathBuf,
+        /// What is in it, and is no file.
+        others: Vec<(PathBuf, &'static str)>,
+    },
+    /// A path is no file and no folder.
+    #[error("{} is {what}, which is not read: write what it gives to a file, and give that", path.display())]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+}
+
+/// Names what is no file.
+fn listed(others: &[(PathBuf, &'static str)]) -> String {
+    let shown = |(path, what): &(PathBuf, &str)| format!("{} is {what}", path.display());
+    match others {
+        [] => String::new(),
+        [one] => format!(": {}", shown(one)),
+        [one, rest @ ..] => format!(": {}, and {} more are no files", shown(one), rest.len()),
+    }
 }
 
 /// Reads a table of columns (Parquet or Arrow) as lines of JSON. This crate has no reader of its own for these.
@@ -141,7 +166,9 @@ pub type Columns<'a> = &'a dyn Fn(&Path) -> io::Result<Box<dyn io::Read>>;
 pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'_>>) -> Result<Mapped, MapError> {
     let mut mapped = Mapped::default();
     let mut items = Vec::new();
-    for path in decode::files(paths)? {
+    let inputs = decode::files(paths)?;
+    mapped.others = inputs.others;
+    for path in inputs.files {
         let mut each = |record: Result<Record, (Source, DecodeError)>| {
             mapped.records += 1;
             let (source, found) = match record {
@@ -177,7 +204,7 @@ pub fn map_files(mapping: &Mapping, paths: &[PathBuf], columns: Option<Columns<'
 ///
 /// A file cannot be read.
 pub fn recognise(paths: &[PathBuf], columns: Option<Columns<'_>>) -> Result<Vec<(&'static str, Mapped)>, MapError> {
-    let first = decode::files(paths)?.into_iter().next();
+    let first = decode::files(paths)?.files.into_iter().next();
     let form = first.map(|path| decode::form_of(&path)).unwrap_or_default();
     let mut found = Vec::new();
     for (name, code) in presets::PRESETS {

@@ -54,18 +54,53 @@ impl Found {
     }
 }
 
+/// A path as a pattern that matches nothing else.
+#[must_use]
+pub fn escaped(path: &str) -> String {
+    let one = |letter: char| match letter {
+        '*' | '?' | '[' | ']' | '{' | '}' => format!("[{letter}]"),
+        '\\' if cfg!(unix) => "\\\\".to_owned(),
+        letter => letter.to_string(),
+    };
+    path.chars().map(one).collect()
+}
+
+/// What a part of a pattern matches, if that is one name.
+fn literal(part: &str) -> Option<String> {
+    let (mut name, mut letters) = (String::new(), part.chars());
+    while let Some(letter) = letters.next() {
+        name.push(match letter {
+            '\\' if cfg!(unix) => letters.next()?,
+            '[' => {
+                let of = letters.next().filter(|of| !matches!(of, '!' | '^'))?;
+                letters.next().filter(|end| *end == ']')?;
+                of
+            }
+            '*' | '?' | '{' => return None,
+            letter => letter,
+        });
+    }
+    Some(name)
+}
+
 impl Glob {
+    /// A pattern for paths in a folder, whose name is no pattern.
+    ///
     /// # Errors
     ///
     /// It is no pattern.
-    pub fn new(pattern: &Path) -> Result<Self, String> {
-        let is_pattern = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']);
-        let parts: Vec<Component<'_>> = pattern.components().collect();
-        let fixed = parts.iter().position(is_pattern).unwrap_or(parts.len().saturating_sub(1));
-        let root: PathBuf = parts[..fixed].iter().collect();
+    pub fn new(folder: &Path, pattern: &str) -> Result<Self, String> {
+        let parts: Vec<Component<'_>> = Path::new(pattern).components().collect();
+        let names: Vec<Option<String>> =
+            parts.iter().map(|part| literal(&part.as_os_str().to_string_lossy())).collect();
+        let fixed = names.iter().position(Option::is_none).unwrap_or(parts.len().saturating_sub(1));
+        let mut root = folder.to_owned();
+        root.extend(names.into_iter().take(fixed).flatten());
         let rest: PathBuf = parts[fixed..].iter().collect();
         let text = rest.to_string_lossy();
-        let glob = GlobBuilder::new(&text).literal_separator(true).build().map_err(|error| error.to_string())?;
+        let glob = GlobBuilder::new(&text).literal_separator(true).build().map_err(|error| {
+            format!("{error}: letters such as `[` and `{{` that are no pattern are written `[[]` and `[{{]`")
+        })?;
         let depth = if text.contains("**") { DEEPEST } else { parts.len() - fixed };
         let root = if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
         Ok(Self { root, matcher: glob.compile_matcher(), depth })
@@ -126,5 +161,42 @@ impl Glob {
                 *known = file;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_letters_of_patterns_are_found_if_these_are_escaped() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("a[b]{c}");
+        for name in ["x[1]*", "x1", "{y}?", "z]"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+            fs::write(folder.join(name).join("t.jsonl"), "{}").unwrap();
+        }
+        let list = |pattern: &str| {
+            let glob = Glob::new(&folder, pattern).unwrap();
+            let mut found: Vec<String> = glob
+                .list(&mut |path, error| panic!("{}: {error}", path.display()))
+                .into_iter()
+                .filter(|found| found.matches)
+                .map(|found| found.path.strip_prefix(&folder).unwrap().display().to_string())
+                .collect();
+            found.sort_unstable();
+            (found, glob.root().to_owned())
+        };
+        for name in ["x[1]*", "{y}?", "z]"] {
+            let (found, root) = list(&format!("{}/**/*", escaped(name)));
+            assert_eq!((found, root), (vec![format!("{name}/t.jsonl")], folder.join(name)), "{name}");
+            let (found, root) = list(&format!("{}/t.jsonl", escaped(name)));
+            assert_eq!((found, root), (vec![format!("{name}/t.jsonl")], folder.join(name)), "{name}");
+        }
+        assert_eq!(list("x[1]*/*").0, ["x1/t.jsonl"]);
+        assert_eq!(list("*/t.jsonl").0.len(), 4);
+        #[cfg(unix)]
+        assert_eq!(list(r"x\[1\]\*/*").0, ["x[1]*/t.jsonl"]);
+        assert!(Glob::new(&folder, "{y").unwrap_err().contains("[{]"));
     }
 }

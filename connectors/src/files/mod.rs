@@ -44,6 +44,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use turnflow_records::Options;
 
 use self::listing::Glob;
+pub use self::listing::escaped;
 use self::run::Run;
 use crate::mapped::{ConversationsConfig, MapConfig, MapFields, Reads, with_places};
 
@@ -57,7 +58,8 @@ const KEPT: usize = OPEN - 2;
 #[serde(deny_unknown_fields)]
 pub struct FilesConfig {
     /// Pattern of the paths of the files, relative to the pipeline file: `*` and `?` within a name, `**` for any folders,
-    /// `{a,b}` for either. Names that begin with a dot do not match.
+    /// `{a,b}` for either. A letter of these in a name is written in brackets, as in `[[]2026[]]`. Names that begin with a
+    /// dot do not match.
     pub glob: FilePath,
     /// Whether to follow the files, and read new ones (true), or to stop when all are read (false). Default: true.
     #[serde(default = "yes")]
@@ -96,6 +98,15 @@ impl FilesConfig {
         MapFields { map: map.as_ref(), conversations, file: None, reads: Reads::Files, lasts: true }
     }
 
+    /// The folder of the pipeline file, whose name is no pattern, and the pattern in it.
+    fn pattern(&self) -> (PathBuf, String) {
+        let path = self.glob.path.to_string_lossy();
+        match path.strip_suffix(&*self.glob.written) {
+            Some(folder) => (PathBuf::from(folder), self.glob.written.clone()),
+            None => (PathBuf::new(), path.into_owned()),
+        }
+    }
+
     /// Builds the source without its mapping. It accesses no file until it runs.
     ///
     /// # Errors
@@ -103,9 +114,11 @@ impl FilesConfig {
     /// The pattern is wrong.
     pub(crate) fn source(&self, base: &Path) -> Result<Files, ConnectorError> {
         // A file has one path, wherever the program is started.
-        let pattern = base.join(&self.glob.path);
-        let pattern = std::path::absolute(&pattern).unwrap_or(pattern);
-        let glob = Glob::new(&pattern).map_err(|reason| ConnectorError::Refused { reason })?;
+        let (folder, pattern) = self.pattern();
+        let folder = base.join(folder);
+        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
+        let folder = std::path::absolute(here).unwrap_or(folder);
+        let glob = Glob::new(&folder, &pattern).map_err(|reason| ConnectorError::Refused { reason })?;
         let mapping = self.map_fields().mapping().transpose();
         let mapping = mapping.map_err(|reason| ConnectorError::Refused { reason })?;
         let options = mapping.map(|(mapping, _)| mapping.options().clone()).unwrap_or_default();
@@ -122,7 +135,8 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl TurnSourceConfig for FilesConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        match Glob::new(&self.glob.path) {
+        let (folder, pattern) = self.pattern();
+        match Glob::new(&folder, &pattern) {
             Ok(glob) => check.exists("glob", &FilePath::from(glob.root())),
             Err(reason) => check.error("wrong-value", "glob", reason),
         }

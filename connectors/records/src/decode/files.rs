@@ -1,6 +1,7 @@
 //! The files at paths, and those in folders and archives.
 
-use std::fs::File;
+use std::collections::HashSet;
+use std::fs::{File, FileType};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -9,33 +10,82 @@ use globset::{GlobBuilder, GlobMatcher};
 use super::packed;
 use crate::MapError;
 
-/// The files at these paths; those of folders in the order of their names.
-pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, MapError> {
-    let mut found = Vec::new();
-    for path in paths {
-        let before = found.len();
-        walk(path, &mut found).map_err(|source| MapError::Io { path: path.clone(), source })?;
-        if found.len() == before {
-            return Err(MapError::Nothing(path.clone()));
-        }
-    }
-    Ok(found)
+/// What is at some paths.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs {
+    /// The files; those of folders in the order of their names.
+    pub files: Vec<PathBuf>,
+    /// What is in folders and is no file, such as a pipe, and what it is.
+    pub others: Vec<(PathBuf, &'static str)>,
 }
 
-fn walk(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    if !path.metadata()?.is_dir() {
-        found.push(path.to_owned());
-        return Ok(());
+/// The files at these paths, and those in folders, with links to files. A pipe has no end that is known, and is not read.
+pub(crate) fn files(paths: &[PathBuf]) -> Result<Inputs, MapError> {
+    let (mut inputs, mut links) = (Inputs::default(), Vec::new());
+    for path in paths {
+        let before = (inputs.files.len(), links.len());
+        let fails = |source| MapError::Io { path: path.clone(), source };
+        let kind = path.metadata().map_err(fails)?.file_type();
+        match kind.is_dir() {
+            true => walk(path, &mut inputs, &mut links).map_err(fails)?,
+            false if kind.is_file() => inputs.files.push(path.clone()),
+            false => return Err(MapError::NoFile { path: path.clone(), what: what(kind) }),
+        }
+        if (inputs.files.len(), links.len()) == before {
+            return Err(MapError::Nothing { path: path.clone(), others: inputs.others });
+        }
     }
-    let mut entries: Vec<_> = std::fs::read_dir(path)?.collect::<io::Result<_>>()?;
+    // A link to a file that is read anyway is not read twice.
+    if !links.is_empty() {
+        let mut known: HashSet<PathBuf> = inputs.files.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        for (at, link) in links.into_iter().rev() {
+            if link.canonicalize().is_ok_and(|target| known.insert(target)) {
+                inputs.files.insert(at, link);
+            }
+        }
+    }
+    Ok(inputs)
+}
+
+/// Takes the files of a folder, and its links to files with the places that they have among these.
+fn walk(folder: &Path, inputs: &mut Inputs, links: &mut Vec<(usize, PathBuf)>) -> io::Result<()> {
+    let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<io::Result<_>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries.into_iter().filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')) {
-        // Links may lead anywhere.
-        if !entry.file_type()?.is_symlink() {
-            walk(&entry.path(), found)?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() {
+            walk(&path, inputs, links)?;
+        } else if kind.is_file() {
+            inputs.files.push(path);
+        } else if !kind.is_symlink() {
+            inputs.others.push((path, what(kind)));
+        } else {
+            match path.metadata().map(|metadata| metadata.file_type()) {
+                Ok(kind) if kind.is_file() => links.push((inputs.files.len(), path)),
+                // It may lead anywhere, also to a folder around it.
+                Ok(kind) if kind.is_dir() => inputs.others.push((path, "a link to a folder")),
+                Ok(kind) => inputs.others.push((path, what(kind))),
+                Err(_) => inputs.others.push((path, "a link to nothing")),
+            }
         }
     }
     Ok(())
+}
+
+/// What is no file.
+fn what(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt as _;
+        if kind.is_fifo() {
+            return "a pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+    }
+    let _ = kind;
+    "a device"
 }
 
 /// The pattern for the names of files, if a mapping has one.

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use serde_json::Value;
+use turnflow_connectors::files::escaped;
 use turnflow_engine::wording::count;
 use turnflow_records::{Mapped, Mapping, Turn, decode, map_files, presets, recognise};
 
-use super::map::columns;
+use super::map::{columns, not_files};
 use super::{Fault, Outcome};
 
 /// Turns that are shown.
@@ -131,8 +132,13 @@ fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<String> {
             log.display()
         ),
         _ => {
-            let glob = if log.is_dir() { shown(args, &log.join("**/*"))? } else { path };
-            format!("Files(glob: {glob}, {map})")
+            let path = escaped(&relative(args, log)?);
+            let glob = match path.trim_end_matches('/') {
+                "" => "**/*".to_owned(),
+                folder if log.is_dir() => format!("{folder}/**/*"),
+                file => file.to_owned(),
+            };
+            format!("Files(glob: {glob:?}, {map})")
         }
     };
     Ok(node)
@@ -172,6 +178,7 @@ pub(super) fn size(mapped: &Mapped) -> String {
 }
 
 fn tell(log: &Path, name: &str, mapped: &Mapped) {
+    not_files(&mapped.others);
     println!("{}: `{name}`, {} of {}", log.display(), size(mapped), count(mapped.records as usize, "record"));
     for Turn { conversation_id, turn, speaker, text, .. } in mapped.turns.iter().take(SHOWN) {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -185,8 +192,13 @@ fn tell(log: &Path, name: &str, mapped: &Mapped) {
     mapped.odd.of_dates().iter().for_each(|told| println!("  {told}"));
 }
 
-/// A path as the pipeline file has it: relative to that file's folder.
+/// A path as the pipeline file has it, in quotes.
 fn shown(args: &InitArgs, path: &Path) -> anyhow::Result<String> {
+    Ok(format!("{:?}", relative(args, path)?))
+}
+
+/// A path as the pipeline file has it: relative to that file's folder.
+fn relative(args: &InitArgs, path: &Path) -> anyhow::Result<String> {
     let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let path = match folder {
         None => path.to_owned(),
@@ -196,7 +208,7 @@ fn shown(args: &InitArgs, path: &Path) -> anyhow::Result<String> {
         },
     };
     let text = path.to_str().with_context(|| format!("the path {} is not UTF-8", path.display()))?;
-    Ok(format!("{text:?}"))
+    Ok(text.to_owned())
 }
 
 /// The pipeline's text.

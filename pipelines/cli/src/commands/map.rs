@@ -99,6 +99,7 @@ fn documents(args: &MapArgs, out: &mut impl io::Write) -> Outcome {
         out.write_all(b"\n")?;
     }
     out.flush()?;
+    not_files(&mapped.others);
     told(&mapped.refused);
     eprintln!(
         "{}: {}; left out: {} without a document, {} replaced or deleted by later ones; {:.2} s",
@@ -295,8 +296,19 @@ fn told(refused: &[(Source, String)]) {
     }
 }
 
+/// Says what in folders is no file.
+pub(super) fn not_files(others: &[(PathBuf, &'static str)]) {
+    for (path, what) in others.iter().take(TOLD) {
+        eprintln!("{}: {what}, not read", path.display());
+    }
+    if others.len() > TOLD {
+        eprintln!("and {} more that are no files", others.len() - TOLD);
+    }
+}
+
 /// Says what was read and left out.
 fn tell(mapped: &Mapped, begun: Instant) {
+    not_files(&mapped.others);
     told(&mapped.refused);
     for (number, what) in [
         (mapped.odd.replaced, "with values that JSON cannot hold, which were replaced"),

@@ -7,6 +7,7 @@ mod files;
 mod gaps;
 mod impact;
 mod import;
+mod init;
 mod maintain;
 mod map;
 mod mapped;
