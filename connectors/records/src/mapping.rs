@@ -4,7 +4,7 @@ use std::fmt;
 
 use jaq_json::Val;
 
-use crate::decode::{self, NO_FORM, Odd, Record, form_fields};
+use crate::decode::{self, Odd, Record, form};
 use crate::jq::{Program, ProgramError};
 use crate::message::{Item, Options};
 use crate::options::options;
@@ -63,7 +63,7 @@ impl Mapping {
     /// It is neither.
     pub fn value(&self, record: &[u8], odd: &mut Odd) -> Result<Val, String> {
         match self.options.form() {
-            Some("forms") => form_fields(record.trim_ascii()).ok_or_else(|| NO_FORM.to_owned()),
+            Some("forms") => form(record.trim_ascii()),
             _ => decode::value(record, odd),
         }
     }

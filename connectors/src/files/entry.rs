@@ -43,6 +43,12 @@ struct Mark {
     /// The file of which this one is a copy, while that is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     copy_of: Option<u64>,
+    /// Whether a record at its end is not complete, and waits for the rest.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    waits: bool,
+    /// Whether nothing more is written to it: what it has at its end was given as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_over: bool,
 }
 
 /// A file that was read, or a part of it.
@@ -61,6 +67,10 @@ pub(super) struct Entry {
     pub line: u64,
     pub records: Option<(String, String)>,
     pub copy_of: Option<u64>,
+    /// A record at its end is not complete, and waits for the rest.
+    pub waits: bool,
+    /// Nothing more is written to it: what it has at its end was given as it is.
+    pub is_over: bool,
     /// It is no more where it was, or was rewritten: another file may go on with it.
     pub is_lost: bool,
     /// It is to be looked at again, though it has not changed.
@@ -81,6 +91,8 @@ impl Entry {
             line: 0,
             records: None,
             copy_of: None,
+            waits: false,
+            is_over: false,
             is_lost: false,
             is_pending: false,
         }
@@ -102,6 +114,8 @@ impl Entry {
             line: place.line,
             records: mark.records,
             copy_of: mark.copy_of,
+            waits: mark.waits,
+            is_over: mark.is_over,
             is_lost: false,
             is_pending: false,
         })
@@ -121,6 +135,8 @@ impl Entry {
             length: self.length,
             records: self.records.clone(),
             copy_of: self.copy_of,
+            waits: self.waits,
+            is_over: self.is_over,
         };
         let end = match self.form {
             Form::Lines => self.length,

@@ -1,5 +1,6 @@
 //! Reads the files, and follows them.
 
+mod held;
 mod known;
 mod lines;
 mod whole;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use turnflow_engine::connector::{ConnectorError, Stopped, TurnOutput};
 use turnflow_records::decode;
 
+use self::held::{Held, is_over};
 use self::known::Known;
 use super::entry::{Entry, Form};
 use super::identify::is_utf_16;
@@ -49,6 +51,8 @@ pub(super) struct Run<'a> {
     told: HashSet<PathBuf>,
     /// What was said of the dates of files.
     said: HashSet<(PathBuf, String)>,
+    /// Records at the ends of files that wait for the rest.
+    held: HashMap<u64, Held>,
 }
 
 /// Why a file is not read now.
@@ -79,12 +83,30 @@ impl<'a> Run<'a> {
     pub fn new(files: &'a Files, output: &'a TurnOutput, follows: bool) -> Self {
         let stored = output.resume_partitions().iter();
         let stored = stored.filter_map(|place| Some((place.partition.parse().ok()?, Entry::of(place)?)));
-        let entries: BTreeMap<u64, Entry> = stored.collect();
+        let mut entries: BTreeMap<u64, Entry> = stored.collect();
+        if follows {
+            // What waits is read again, in case its file goes.
+            entries.values_mut().for_each(|entry| entry.is_pending = entry.waits);
+        }
         let by_identity = entries.iter().map(|(id, entry)| (entry.at(), *id)).collect();
         let next = entries.last_key_value().map_or(1, |(last, _)| last + 1);
         let (open, by_path, by_plain) = (Vec::new(), HashMap::new(), HashMap::new());
-        let (told, said, has_missed) = (HashSet::new(), HashSet::new(), false);
-        Self { files, output, follows, entries, by_identity, open, next, by_path, by_plain, has_missed, told, said }
+        let (told, said, held, has_missed) = (HashSet::new(), HashSet::new(), HashMap::new(), false);
+        Self {
+            files,
+            output,
+            follows,
+            entries,
+            by_identity,
+            open,
+            next,
+            by_path,
+            by_plain,
+            has_missed,
+            told,
+            said,
+            held,
+        }
     }
 
     /// Reads all files to their ends.
@@ -240,7 +262,9 @@ impl<'a> Run<'a> {
     /// Whether a file is new, or has changed.
     fn is_to_be_read(&self, file: &Found) -> bool {
         match self.live(file).and_then(|id| self.entries.get(&id)) {
-            Some(entry) => entry.seen != Some(file.state()) || entry.is_pending,
+            Some(entry) => {
+                entry.seen != Some(file.state()) || entry.is_pending || entry.waits && is_over(&file.path, entry)
+            }
             None => file.size > 0,
         }
     }
@@ -275,6 +299,7 @@ impl<'a> Run<'a> {
         if let Some(state) = state {
             self.read(id, state, true)?;
         }
+        self.give_held(id)?;
         self.lost(id);
         Ok(())
     }

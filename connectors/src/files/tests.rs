@@ -1,5 +1,6 @@
 //! Tests of many files: their order, forms, rotation, packing, and restarts.
 
+mod container;
 mod rotated;
 
 use std::collections::BTreeSet;

@@ -2,14 +2,24 @@
 //! `{"log": "PART", "stream": "stdout", "time": "TIME"}` (Docker). It splits long lines; here they are whole again.
 
 use std::collections::BTreeMap;
+use std::io::{self, BufRead};
 
 use jaq_json::Val;
 
-use super::{Records, json, object};
-use crate::message::text_of;
+use super::{Line, Odd, Records, each_line, json, object};
+use crate::message::{short, text_of};
 
-/// A line, so far: its number, its time and its text.
-type Open = (u64, String, String);
+/// Maximum size of a line of a program, in bytes.
+const LONGEST: usize = 8 << 20;
+/// Maximum number of streams with an open line. A runtime has two.
+const STREAMS: usize = 16;
+
+/// A line, so far: the number of its first part, its time, and its text if that is not too long.
+struct Open {
+    number: u64,
+    time: String,
+    text: Option<String>,
+}
 
 /// A part of a line, and whether it ends it.
 struct Part {
@@ -19,39 +29,68 @@ struct Part {
     is_last: bool,
 }
 
-pub(super) fn read(text: &str, records: &mut Records<'_>) {
+pub(super) fn read(file: &mut dyn BufRead, records: &mut Records<'_>) -> io::Result<()> {
     let mut open: BTreeMap<String, Open> = BTreeMap::new();
-    let mut odd = super::Odd::default();
-    for (number, line) in (1..).zip(text.lines()) {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let Some(part) = of_cri(line).or_else(|| of_docker(line, &mut odd)) else {
-            records.take(number, Err("it is no line of a container runtime".to_owned()));
-            continue;
+    let mut odd = Odd::default();
+    each_line(file, 2 * LONGEST as u64, &mut |number, line| {
+        let line = match line {
+            Line::Whole(line) => line,
+            // The runtime writes it still.
+            Line::Last(_) if records.open.is_some() => return,
+            Line::Last(line) => line,
+            Line::TooLong(reason) => return records.take(number, Err(reason)),
         };
-        let whole = open.entry(part.stream.clone()).or_insert_with(|| (number, part.time, String::new()));
-        whole.2.push_str(&part.text);
-        if part.is_last
-            && let Some(whole) = open.remove(&part.stream)
-        {
-            give(&part.stream, whole, records);
+        if line.trim_ascii().is_empty() {
+            return;
         }
-    }
+        let text = String::from_utf8_lossy(line);
+        odd.broken += u64::from(matches!(text, std::borrow::Cow::Owned(_)));
+        match of_cri(&text).or_else(|| of_docker(&text, &mut odd)) {
+            Some(part) => take(number, part, &mut open, records),
+            None => records.take(number, Err("it is no line of a container runtime".to_owned())),
+        }
+    })?;
     records.odd.add(odd);
     // What has no end yet.
-    for (stream, whole) in open {
-        give(&stream, whole, records);
+    let mut open: Vec<(String, Open)> = open.into_iter().collect();
+    open.sort_by_key(|(_, line)| line.number);
+    for (stream, line) in open {
+        let number = line.number;
+        match whole(stream, line) {
+            Ok(value) => records.unfinished(number, value),
+            Err(reason) => records.take(number, Err(reason)),
+        }
+    }
+    Ok(())
+}
+
+/// Takes a part of a line; gives the line, if this ends it.
+fn take(number: u64, part: Part, open: &mut BTreeMap<String, Open>, records: &mut Records<'_>) {
+    let Part { time, stream, text, is_last } = part;
+    if open.len() >= STREAMS && !open.contains_key(&stream) {
+        let stream = short(&Val::from(stream));
+        let reason = format!("lines of {STREAMS} streams are open, and this one is of another: {stream}");
+        return records.take(number, Err(reason));
+    }
+    let mut line = open.remove(&stream).unwrap_or(Open { number, time, text: Some(String::new()) });
+    line.text = line.text.filter(|known| known.len() + text.len() <= LONGEST);
+    if let Some(known) = &mut line.text {
+        known.push_str(&text);
+    }
+    if is_last {
+        records.take(line.number, whole(stream, line));
+    } else {
+        open.insert(stream, line);
     }
 }
 
-fn give(stream: &str, (number, time, log): Open, records: &mut Records<'_>) {
-    let fields = [("time", time), ("stream", stream.to_owned()), ("log", log)];
-    records.take(number, Ok(object(fields.map(|(name, value)| (name, Val::from(value))))));
+fn whole(stream: String, Open { time, text, .. }: Open) -> Result<Val, String> {
+    let text = text.ok_or_else(|| format!("the line is longer than {} MB", LONGEST >> 20))?;
+    Ok(object([("time", time), ("stream", stream), ("log", text)].map(|(name, value)| (name, Val::from(value)))))
 }
 
 fn of_cri(line: &str) -> Option<Part> {
-    let mut words = line.splitn(4, ' ');
+    let mut words = line.trim_end_matches(['\n', '\r']).splitn(4, ' ');
     let (time, stream, tags) = (words.next()?, words.next()?, words.next()?);
     let is_time = time.starts_with(|first: char| first.is_ascii_digit()) && time.contains('T');
     let tag = tags.split(':').next()?;
@@ -64,7 +103,7 @@ fn of_cri(line: &str) -> Option<Part> {
     })
 }
 
-fn of_docker(line: &str, odd: &mut super::Odd) -> Option<Part> {
+fn of_docker(line: &str, odd: &mut Odd) -> Option<Part> {
     let Ok(Val::Obj(fields)) = json(line.as_bytes(), odd) else { return None };
     let field = |name: &str| fields.get(&Val::from(name.to_owned())).and_then(text_of);
     let log = field("log")?;

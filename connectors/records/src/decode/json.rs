@@ -28,6 +28,8 @@ pub struct Odd {
     pub worded_line: u64,
     /// Number of messages of texts whose date could be another one: nothing in the text tells which number is the day.
     pub unsure: u64,
+    /// Number of records that have no end, as if their file were cut off; they were given as they are.
+    pub unfinished: u64,
 }
 
 impl Odd {
@@ -40,14 +42,15 @@ impl Odd {
         self.undated += other.undated;
         self.worded += other.worded;
         self.unsure += other.unsure;
+        self.unfinished += other.unfinished;
         for (line, of) in [(&mut self.undated_line, other.undated_line), (&mut self.worded_line, other.worded_line)] {
             *line = if *line == 0 { of } else { *line };
         }
     }
 
-    /// What is to be told of dates and times.
+    /// What is to be told of dates, and of records without an end.
     #[must_use]
-    pub fn of_dates(&self) -> Vec<String> {
+    pub fn remarks(&self) -> Vec<String> {
         let messages = |number: u64| format!("{number} {}", if number == 1 { "message" } else { "messages" });
         let mut told = Vec::new();
         if self.undated > 0 {
@@ -65,6 +68,13 @@ impl Odd {
         if self.unsure > 0 {
             let messages = messages(self.unsure);
             told.push(format!("{messages} with a date that may be another one: no date in the file tells whether the day or the month comes first"));
+        }
+        if self.unfinished > 0 {
+            let records = if self.unfinished == 1 { "record" } else { "records" };
+            told.push(format!(
+                "{} {records} without an end, given as it is there: the file ends within a line",
+                self.unfinished
+            ));
         }
         told
     }

@@ -28,7 +28,7 @@ pub(crate) use self::files::{files, pattern as allowed};
 pub use self::json::Odd;
 pub(crate) use self::json::json;
 pub use self::packed::{Packing, plain};
-pub(crate) use self::urlencoded::{NO_FORM, fields as form_fields};
+pub(crate) use self::urlencoded::{fields as form_fields, form};
 use crate::Columns;
 use crate::message::Options;
 
@@ -102,6 +102,8 @@ pub type Found = Result<Record, (Source, DecodeError)>;
 pub(crate) struct Records<'a> {
     path: &'a Path,
     each: &'a mut dyn FnMut(Found),
+    /// Takes records that have no end yet, if the file may grow.
+    open: Option<&'a mut (dyn FnMut(Record) + 'a)>,
     odd: Odd,
 }
 
@@ -112,6 +114,17 @@ impl Records<'_> {
             Ok(value) => Ok(Record { value, source }),
             Err(reason) => Err((source, DecodeError(reason))),
         });
+    }
+
+    /// Takes a record that has no end. If the file is over, it is given as it is.
+    pub fn unfinished(&mut self, number: u64, value: Val) {
+        match &mut self.open {
+            Some(open) => open(Record { value, source: Source { path: self.path.to_owned(), number } }),
+            None => {
+                self.odd.unfinished += 1;
+                self.take(number, Ok(value));
+            }
+        }
     }
 }
 
@@ -134,6 +147,33 @@ pub fn read(
     columns: Option<Columns<'_>>,
     each: &mut dyn FnMut(Found),
 ) -> io::Result<Odd> {
+    read_with(path, options, is_named, columns, each, None)
+}
+
+/// Reads the records of a file that may grow. Those that have no end yet, such as lines of a container of which a part is
+/// there, go to `open`.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub fn read_growing(
+    path: &Path,
+    options: &Options,
+    columns: Option<Columns<'_>>,
+    each: &mut dyn FnMut(Found),
+    open: &mut dyn FnMut(Record),
+) -> io::Result<Odd> {
+    read_with(path, options, true, columns, each, Some(open))
+}
+
+fn read_with<'a>(
+    path: &'a Path,
+    options: &Options,
+    is_named: bool,
+    columns: Option<Columns<'_>>,
+    each: &'a mut dyn FnMut(Found),
+    open: Option<&'a mut (dyn FnMut(Record) + 'a)>,
+) -> io::Result<Odd> {
     let pattern = match options.files.as_deref().map(files::pattern).transpose() {
         Ok(pattern) => pattern,
         Err(reason) => {
@@ -152,7 +192,7 @@ pub fn read(
                 odd.unread += 1;
                 return Ok(());
             }
-            let mut records = Records { path: inner, each: &mut *each, odd: Odd::default() };
+            let mut records = Records { path: inner, each: &mut *each, open: None, odd: Odd::default() };
             let entry = packed::unpacked(Box::new(entry))?;
             by_form(inner, None, entry, options, columns, &mut records)?;
             odd.add(records.odd);
@@ -164,7 +204,7 @@ pub fn read(
         odd.unread += 1;
         return Ok(odd);
     }
-    let mut records = Records { path, each, odd };
+    let mut records = Records { path, each, open, odd };
     let file = packed::unpacked(Box::new(file))?;
     by_form(path, Some(is_named), file, options, columns, &mut records)?;
     Ok(records.odd)
@@ -212,8 +252,8 @@ fn by_form(
         "csv" => table::read(&text(&mut file, &mut records.odd)?, options, records),
         "mbox" => mail::read(&whole(&mut file)?, records),
         "vtt" => transcript::read(&text(&mut file, &mut records.odd)?, options, records),
-        "forms" => urlencoded::read(&text(&mut file, &mut records.odd)?, records),
-        "container" => container::read(&text(&mut file, &mut records.odd)?, records),
+        "forms" => urlencoded::read(&mut BufReader::new(file), records)?,
+        "container" => container::read(&mut BufReader::new(file), records)?,
         "sse" => stream::read(&text(&mut file, &mut records.odd)?, records),
         "lines" => chat_text::read(&text(&mut file, &mut records.odd)?, options, records),
         "xml" => xml::read(&text(&mut file, &mut records.odd)?, records),
@@ -235,31 +275,51 @@ fn file_start(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Lines of JSON.
 fn lines(mut file: impl BufRead, records: &mut Records<'_>) -> io::Result<()> {
+    each_line(&mut file, LONGEST, &mut |number, line| match line {
+        Line::TooLong(reason) => records.take(number, Err(reason)),
+        Line::Whole(line) | Line::Last(line) => {
+            if !line.trim_ascii().is_empty() {
+                let value = json(line, &mut records.odd);
+                records.take(number, value);
+            }
+        }
+    })
+}
+
+/// A line of a file.
+enum Line<'a> {
+    Whole(&'a [u8]),
+    /// The last one, without its end.
+    Last(&'a [u8]),
+    /// With the reason why it is not read.
+    TooLong(String),
+}
+
+/// Gives the lines of a file with their numbers, from 1.
+fn each_line(file: &mut dyn BufRead, longest: u64, each: &mut dyn FnMut(u64, Line<'_>)) -> io::Result<()> {
     if matches!(file.fill_buf()?, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
-        let text = text(&mut file, &mut records.odd)?;
-        return lines(text.as_bytes(), records);
+        let text = text(file, &mut Odd::default())?;
+        return each_line(&mut text.as_bytes(), longest, each);
     }
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        if (&mut file).take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+        if (&mut *file).take(longest).read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        let is_cut = line.len() as u64 == LONGEST && !line.ends_with(b"\n");
-        if is_cut {
-            records.take(number, Err(format!("the line is longer than {} MB", LONGEST >> 20)));
-            skip_line(&mut file)?;
-            continue;
-        }
-        if !line.trim_ascii().is_empty() {
-            let value = json(&line, &mut records.odd);
-            records.take(number, value);
+        if line.ends_with(b"\n") {
+            each(number, Line::Whole(&line));
+        } else if (line.len() as u64) < longest {
+            each(number, Line::Last(&line));
+        } else {
+            each(number, Line::TooLong(format!("the line is longer than {} MB", longest >> 20)));
+            skip_line(file)?;
         }
     }
     Ok(())
 }
 
-fn skip_line(file: &mut impl BufRead) -> io::Result<()> {
+fn skip_line(file: &mut dyn BufRead) -> io::Result<()> {
     loop {
         let (used, is_over) = {
             let ready = file.fill_buf()?;
@@ -284,7 +344,7 @@ pub fn value(record: &[u8], odd: &mut Odd) -> Result<Val, String> {
     json(record, odd)
 }
 
-fn whole(file: &mut impl Read) -> io::Result<Vec<u8>> {
+fn whole(file: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
@@ -298,8 +358,8 @@ fn whole(file: &mut impl Read) -> io::Result<Vec<u8>> {
 
 /// The text of a file in UTF-8 or UTF-16, or else as Windows writes it in western Europe. A file with some bytes that are
 /// not UTF-8, and more letters that are, is UTF-8.
-fn text(file: &mut impl Read, odd: &mut Odd) -> io::Result<String> {
-    let bytes = whole(file)?;
+fn text(mut file: impl Read, odd: &mut Odd) -> io::Result<String> {
+    let bytes = whole(&mut file)?;
     if let Some((encoding, length)) = encoding_rs::Encoding::for_bom(&bytes) {
         return Ok(encoding.decode_without_bom_handling(&bytes[length..]).0.into_owned());
     }

@@ -2,29 +2,53 @@
 //! that comes again has a list of them.
 
 use std::collections::HashMap;
+use std::io::{self, BufRead};
 
 use jaq_json::Val;
 
-use super::Records;
+use super::{Line, Records, each_line};
 
 /// What is told of a line that is no form.
 pub(crate) const NO_FORM: &str = "it is no form, such as `a=1&b=2`";
+/// Maximum number of fields of a form.
+const FIELDS: usize = 50_000;
+/// Maximum size of a form, in bytes.
+const LONGEST: u64 = 8 << 20;
 
-pub(super) fn read(text: &str, records: &mut Records<'_>) {
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if !line.is_empty() {
-            let fields = fields(line.as_bytes()).ok_or_else(|| NO_FORM.to_owned());
-            records.take(number, fields);
+pub(super) fn read(file: &mut dyn BufRead, records: &mut Records<'_>) -> io::Result<()> {
+    each_line(file, LONGEST, &mut |number, line| match line {
+        Line::TooLong(reason) => records.take(number, Err(reason)),
+        Line::Whole(line) | Line::Last(line) => {
+            let line = line.trim_ascii();
+            if !line.is_empty() {
+                records.take(number, form(line));
+            }
         }
-    }
+    })
 }
 
-/// The fields of a form; nothing, if it is none.
+/// The fields of a form.
+///
+/// # Errors
+///
+/// It is none, or has too many fields.
+pub(crate) fn form(form: &[u8]) -> Result<Val, String> {
+    let count = form.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).take(FIELDS + 1).count();
+    if count > FIELDS {
+        return Err(format!("the form has more than {FIELDS} fields"));
+    }
+    fields(form).ok_or_else(|| NO_FORM.to_owned())
+}
+
+/// The fields of a form; nothing, if it is none, or has too many.
 pub(crate) fn fields(form: &[u8]) -> Option<Val> {
     let mut fields: Vec<(String, Vec<String>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for pair in form.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
+    let pairs = form.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    for (count, pair) in pairs.enumerate() {
+        if count == FIELDS {
+            return None;
+        }
         let mut parts = pair.splitn(2, |byte| *byte == b'=');
         let name = decoded(parts.next()?);
         let value = parts.next();

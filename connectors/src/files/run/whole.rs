@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use turnflow_records::decode;
 
+use super::held::{Held, is_over};
 use super::{Fault, Run};
 use crate::files::columns;
 use crate::files::entry::Entry;
@@ -18,25 +19,33 @@ impl Run<'_> {
     pub(super) fn whole(&mut self, id: u64, state: (u64, u64), is_end: bool) -> Result<(), Fault> {
         let Some(mut entry) = self.entries.get(&id).cloned() else { return Ok(()) };
         let is_quiet = self.is_quiet(state);
-        if !is_end && !is_quiet {
+        // Lines that are only appended are read as they come.
+        let is_appended = self.files.options.form() == Some("container");
+        entry.is_over = is_appended && is_over(&entry.path, &entry);
+        let grows = is_appended && !entry.is_over;
+        if !is_end && !is_quiet && !grows {
             entry.is_pending = true;
             self.entries.insert(id, entry);
             return Ok(());
         }
         let known = self.same(id, &entry)?;
+        if known == 0 && entry.waits && entry.line > 0 {
+            self.give_held(id)?;
+            entry.waits = false;
+        }
         // A program that writes it anew empties it first.
         let is_changed = |path: &Path| {
             let now = fs::metadata(path).map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
             now.is_ok_and(|now| now != state)
         };
-        if self.follows && is_changed(&entry.path) {
+        if self.follows && !grows && is_changed(&entry.path) {
             entry.is_pending = true;
             self.entries.insert(id, entry);
             return Ok(());
         }
         let mut chain = Chain::default();
-        let mut stopped = None;
-        let (output, path) = (self.output, entry.path.clone());
+        let (mut stopped, mut open) = (None, Vec::new());
+        let (output, path, is_over) = (self.output, entry.path.clone(), entry.is_over);
         let each = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
             let (record, position) = match &found {
                 Ok(record) => (record.value.to_string(), record.source.to_string()),
@@ -52,7 +61,8 @@ impl Run<'_> {
                 Err(_) => output.dead_letter(&position, &format!("not read: {record}"), b""),
             }
         };
-        let odd = decode::read(&path, &self.files.options, true, Some(&columns), each)?;
+        let waiting = &mut |record: decode::Record| open.push((record.value.to_string(), record.source.to_string()));
+        let odd = self.decode(&path, is_over, each, waiting)?;
         if let Some(stopped) = stopped {
             return Err(stopped.into());
         }
@@ -68,24 +78,44 @@ impl Run<'_> {
         if odd.before > 0 && self.told.insert(path.clone()) {
             tracing::warn!(file = %path.display(), lines = odd.before, "lines before the first message are not read");
         }
-        for told in odd.of_dates() {
+        for told in odd.remarks() {
             if self.said.insert((path.clone(), told.clone())) {
                 tracing::warn!(file = %path.display(), "{told}");
             }
+        }
+        entry.waits = !open.is_empty();
+        if let Some((record, position)) = open.first().filter(|_| !self.follows) {
+            let reason = "the file ends within this line, which is read when it is complete";
+            self.output.dead_beginning(position, reason, record.as_bytes());
         }
         let metadata = fs::metadata(&path)?;
         let file = File::open(&path)?;
         (entry.length, entry.digest) = content(file)?;
         let now = Found::of(PathBuf::new(), &metadata, true).state();
-        (entry.seen, entry.is_pending) = (Some(state), now != state);
+        (entry.seen, entry.is_pending) = (Some(state), !grows && now != state);
         (entry.line, entry.records) = (chain.count, Some(chain.hashes()));
         self.output.begins(entry.place(id));
         self.entries.insert(id, entry);
+        self.hold(id, Held { chain, records: open });
         Ok(())
     }
 
+    /// Reads the records of a file, which may grow if it is not over.
+    fn decode(
+        &self,
+        path: &Path,
+        is_over: bool,
+        each: &mut dyn FnMut(decode::Found),
+        open: &mut dyn FnMut(decode::Record),
+    ) -> io::Result<turnflow_records::Odd> {
+        match is_over {
+            true => decode::read(path, &self.files.options, true, Some(&columns), each),
+            false => decode::read_growing(path, &self.files.options, Some(&columns), each, open),
+        }
+    }
+
     /// The chain of the records of a file; `each` sees it after each of them.
-    fn chain(&self, path: &Path, each: &mut dyn FnMut(&Chain)) -> io::Result<Chain> {
+    fn chain(&self, entry: &Entry, each: &mut dyn FnMut(&Chain)) -> io::Result<Chain> {
         let mut chain = Chain::default();
         let add = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
             match found {
@@ -94,7 +124,7 @@ impl Run<'_> {
             }
             each(&chain);
         };
-        decode::read(path, &self.files.options, true, Some(&columns), add)?;
+        self.decode(&entry.path, entry.is_over, add, &mut |_| {})?;
         Ok(chain)
     }
 
@@ -109,7 +139,7 @@ impl Run<'_> {
             return Ok(0);
         }
         let mut same = 0;
-        let chain = self.chain(&entry.path, &mut |chain| {
+        let chain = self.chain(entry, &mut |chain| {
             let hash = chain.hash();
             let is_read = |(line, (all, before)): &(u64, &(String, String))| {
                 chain.count == *line && hash == *all || chain.count + 1 == *line && hash == *before
@@ -129,7 +159,7 @@ impl Run<'_> {
                 is_beginning |= of.count == chain.count && of.last == chain.last;
                 is_it |= of.count == twin.line && of.hash() == *all;
             };
-            if self.chain(&twin.path, is_here).is_ok() && is_beginning && is_it {
+            if self.chain(twin, is_here).is_ok() && is_beginning && is_it {
                 same = chain.count;
             }
         }
@@ -143,13 +173,13 @@ impl Run<'_> {
 /// Hashes of records, one after another.
 #[derive(Default)]
 pub(super) struct Chain {
-    count: u64,
+    pub count: u64,
     last: [u8; 32],
     before: [u8; 32],
 }
 
 impl Chain {
-    fn add(&mut self, record: &[u8]) {
+    pub fn add(&mut self, record: &[u8]) {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.last).update(record);
         (self.before, self.last) = (self.last, *hasher.finalize().as_bytes());
@@ -161,7 +191,7 @@ impl Chain {
     }
 
     /// The hashes of all, and of all but the last.
-    fn hashes(&self) -> (String, String) {
+    pub fn hashes(&self) -> (String, String) {
         (self.hash(), blake3::Hash::from(self.before).to_hex().to_string())
     }
 }

@@ -189,7 +189,7 @@ fn tell(log: &Path, name: &str, mapped: &Mapped) {
     if !mapped.refused.is_empty() {
         println!("  {} could not be read: `turnflow map` says why", count(mapped.refused.len(), "record"));
     }
-    mapped.odd.of_dates().iter().for_each(|told| println!("  {told}"));
+    mapped.odd.remarks().iter().for_each(|told| println!("  {told}"));
 }
 
 /// A path as the pipeline file has it, in quotes.

@@ -324,7 +324,7 @@ fn tell(mapped: &Mapped, begun: Instant) {
             count(mapped.odd.unread as usize, "file")
         );
     }
-    mapped.odd.of_dates().iter().for_each(|told| eprintln!("{told}"));
+    mapped.odd.remarks().iter().for_each(|told| eprintln!("{told}"));
     let conversations: std::collections::HashSet<&str> =
         mapped.turns.iter().map(|turn| turn.conversation_id.as_str()).collect();
     let mut parts = vec![format!("{} without a message", count(mapped.skipped as usize, "record"))];

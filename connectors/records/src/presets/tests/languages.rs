@@ -65,6 +65,6 @@ fn dates_that_cannot_be_read_are_counted() {
     assert_eq!((found.turns.len(), found.refused.len()), (5, 0));
     assert_eq!((found.odd.undated, found.odd.undated_line), (2, 2));
     assert_eq!((found.odd.worded, found.odd.worded_line, found.odd.unsure), (1, 4, 0));
-    let told = found.odd.of_dates();
+    let told = found.odd.remarks();
     assert!(told[0].starts_with("2 messages without a time") && told[0].ends_with("in line 2"), "{told:?}");
 }

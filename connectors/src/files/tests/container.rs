@@ -1,0 +1,91 @@
+//! Lines of container runtimes, of which parts are written one after another.
+
+use std::time::Duration;
+
+use super::*;
+
+const FIELDS: &str = r##"glob: "pods/**/*", map: Jq("#: {\"decode\": \"container\"}
+{conversation: \"c\", speaker: \"user\", text: .log, time}")"##;
+
+fn line(tag: &str, text: &str) -> String {
+    format!("2026-03-05T09:00:00Z stdout {tag} {text}\n")
+}
+
+/// Long enough for several looks.
+fn wait() {
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+#[test]
+fn a_part_of_a_line_waits_for_its_end_also_across_runs() {
+    let mut logs = Logs::new(FIELDS);
+    let path = logs.path("pods/a/0.log");
+    append(&path, &(line("F", "one") + &line("P", "two, ")));
+    assert_eq!(logs.read(), ["one"]);
+    assert!(logs.dead.len() == 1 && logs.dead[0].contains("0.log:2"), "{:?}", logs.dead);
+    append(&path, &(line("P", "and ") + "2026-03-05T09:00:00Z stderr F err\n2026-03-05T09:0"));
+    assert_eq!(logs.read(), ["err"]);
+    append(&path, "0:01Z stdout F three\n");
+    append(&path, &line("F", "four"));
+    assert_eq!(logs.read(), ["two, and three", "four"]);
+    assert_eq!(logs.dead, [""; 0]);
+    assert_eq!(logs.read(), [""; 0]);
+}
+
+#[test]
+fn a_part_is_given_as_it_is_when_its_file_is_over() {
+    let mut logs = Logs::new(FIELDS);
+    append(&logs.path("pods/a/0.log"), &(line("F", "one") + &line("P", "two")));
+    append(&logs.path("pods/b/0.log"), &line("P", "b"));
+    append(&logs.path("pods/c/0.log"), &line("P", "c"));
+    assert_eq!(logs.read(), ["one"]);
+    // Rotated, packed, and followed by the log of the container that was started again.
+    logs.moves("pods/a/0.log", "pods/a/0.log.20260305-090000");
+    append(&logs.path("pods/a/0.log"), &line("F", "three"));
+    logs.pack("pods/b/0.log", "pods/b/0.log.20260305-090000.gz");
+    append(&logs.path("pods/c/1.log"), &line("F", "c1"));
+    assert_eq!(logs.sorted(), ["b", "c", "c1", "three", "two"]);
+    assert_eq!(logs.sorted(), [""; 0]);
+    logs.pack("pods/a/0.log.20260305-090000", "pods/a/0.log.20260305-090000.gz");
+    fs::remove_file(logs.path("pods/c/1.log")).unwrap();
+    assert_eq!(logs.sorted(), [""; 0]);
+}
+
+#[test]
+fn a_log_that_is_followed_has_whole_lines() {
+    let base = tempfile::tempdir().unwrap();
+    let path = |name: &str| base.path().join(name);
+    let turns = Turns::run(source(base.path(), FIELDS), Mode::Follow);
+    append(&path("pods/a/0.log"), &(line("F", "one") + &line("P", "two, ")));
+    assert_eq!(turns.text(), "one");
+    wait();
+    assert_eq!(turns.end(true).map_err(|error| matches!(error, ConnectorError::Stopped(_))), Err(true));
+    // Killed and started again, while the line grows.
+    let place = None;
+    let turns = Turns::resume(source(base.path(), FIELDS), Mode::Follow, place);
+    wait();
+    append(&path("pods/a/0.log"), &line("F", "three"));
+    let mut texts = vec![turns.text()];
+    if texts == ["one"] {
+        texts.push(turns.text());
+    }
+    assert_eq!(texts.last().unwrap(), "two, three");
+    // A file that goes with a part is not lost.
+    append(&path("pods/a/0.log"), &line("P", "the end"));
+    wait();
+    fs::remove_file(path("pods/a/0.log")).unwrap();
+    assert_eq!(turns.text(), "the end");
+    // A program that writes all the time is read, too.
+    let is_done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (writer, log) = (is_done.clone(), path("pods/b/0.log"));
+    let thread = std::thread::spawn(move || {
+        while !writer.load(std::sync::atomic::Ordering::Relaxed) {
+            append(&log, &line("F", "busy"));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    assert_eq!(turns.text(), "busy");
+    is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+    thread.join().unwrap();
+    assert!(turns.end(true).is_err());
+}
