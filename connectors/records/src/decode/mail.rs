@@ -2,11 +2,11 @@
 
 use jaq_json::Val;
 use mail_parser::decoders::base64::base64_decode;
-use mail_parser::decoders::html::html_to_text;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
 use mail_parser::{Encoding, HeaderValue, MessageParser, MimeHeaders as _, PartType};
 
 use super::{Odd, Records, object};
+use crate::functions::html_text;
 
 pub(super) fn read(bytes: &[u8], records: &mut Records<'_>) {
     for (number, mail) in (1..).zip(mails(bytes)) {
@@ -50,7 +50,10 @@ fn begins_header(text: &[u8]) -> bool {
 
 /// The text of a mail. Bytes in an unknown encoding, or in none, are UTF-8, or else as Windows writes them in western Europe.
 fn body(mail: &mail_parser::Message<'_>, odd: &mut Odd) -> Option<String> {
-    let text = mail.body_text(0)?;
+    let text = match mail.text_part(0).map(|part| &part.body) {
+        Some(PartType::Html(html)) => html_text(html).into(),
+        _ => mail.body_text(0)?,
+    };
     if !text.contains('\u{fffd}') {
         return Some(text.into_owned());
     }
@@ -70,7 +73,7 @@ fn body(mail: &mail_parser::Message<'_>, odd: &mut Odd) -> Option<String> {
     let decoded = String::from_utf8(bytes)
         .unwrap_or_else(|error| encoding_rs::WINDOWS_1252.decode(error.as_bytes()).0.into_owned())
         .replace("\r\n", "\n");
-    Some(if matches!(part.body, PartType::Html(_)) { html_to_text(&decoded) } else { decoded })
+    Some(if matches!(part.body, PartType::Html(_)) { html_text(&decoded) } else { decoded })
 }
 
 fn text(value: Option<&str>) -> Val {

@@ -174,6 +174,16 @@ fn xml_and_html_are_read() {
     assert_eq!(of_file(code, "log.xml", log.as_bytes()), ["1 user A < B & C\n?", "1 agent <yes>"]);
     let nested = "{conversation: 1, speaker: \"user\", text: (.m[2].b | join(\",\"))}";
     assert_eq!(of_file(nested, "log.xml", log.as_bytes()), ["1 user 1,2"]);
+    let mixed =
+        "<log><p>Hello <b>big</b> world<br/>&lt;3 <![CDATA[a<b]]> <q a='\"x'>in <i>it</i></q></p><p>plain</p></log>";
+    let code = r##".p[0] | {conversation: 1, speaker: "user", text: [.["#text"], .["#content"], (.["#markup"] | html_text),
+        .q[0]["#content"], .q[0]["@a"]] | join("|")}"##;
+    let code = code.replace("\n        ", " ");
+    let expected = "1 user Hello  world<3 a<b|Hello big world<3 a<b in it|Hello big world\n<3 a<b in it|in it|\"x";
+    assert_eq!(of_file(&code, "log.xml", mixed.as_bytes()), [expected]);
+    let deep = format!("<a>{}{}</a>", "x<a>".repeat(400), "y</a>".repeat(400));
+    let code = ".[\"#markup\"] | {conversation: 1, speaker: \"user\", text: (length | tostring)}";
+    assert_eq!(of_file(code, "log.xml", deep.as_bytes()), ["1 user 3600"]);
     let page = "<div class=m id=7><p class=from>Ann</p><div class=text>A?<br>B?</div></div><div class=m><p class=from>\
         Desk</p><div class=text>C.</div></div>";
     let code = r##"html_find("div.m")[] | (.html | html_find(".from")[0].text) as $who
@@ -204,6 +214,26 @@ fn forms_and_lines_of_container_runtimes_are_records() {
 {"log": "{\"c\": 1, \"role\": \"us", "stream": "stdout", "time": "2026-03-05T09:00:00Z"}
 {"log": "er\", \"t\": \"When?\"}\n", "stream": "stdout", "time": "2026-03-05T09:00:00Z"}
 {"log": "{\"c\": 1, \"role\": \"bot\", \"t\": \"At ten.\"}\n", "stream": "stdout", "time": "2026-03-05T09:00:01Z"}"#;
+    let part = format!("2026-03-05T09:00:00Z stdout P {}\n", "x".repeat(16 << 10));
+    let long = part.repeat(600) + "2026-03-05T09:00:00Z stdout F end\n";
+    let streams: String = (0..40).map(|n| format!("{{\"log\": \"x\", \"stream\": \"{n}\"}}\n")).collect();
+    for (log, number, reason) in [(long + cri, 1, "longer than 8 MB"), (cri.to_owned() + &streams, 21, "16 streams")] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pod.log");
+        std::fs::write(&path, log).unwrap();
+        let found = map_files(&Mapping::of(code).unwrap(), &[path], None).unwrap();
+        assert_eq!(found.turns.len(), 2, "{reason}");
+        let (source, told) = &found.refused[0];
+        assert!(source.number == number && told.contains(reason), "{source}: {told}");
+    }
+    let many: String = (0..60_000).map(|n| format!("{n}=1&")).collect();
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("f.txt"), format!("{many}\nSid=1&Body=x")).unwrap();
+    let forms =
+        Mapping::of("#: {\"decode\": \"forms\"}\n{conversation: .Sid, speaker: \"user\", text: .Body}").unwrap();
+    let found = map_files(&forms, &[place.path().to_owned()], None).unwrap();
+    assert_eq!((found.turns.len(), found.refused.len()), (1, 1));
+    assert!(found.refused[0].1.contains("more than 50000 fields"), "{:?}", found.refused);
     for log in [cri, docker] {
         assert_eq!(of_file(code, "pod.log", log.as_bytes()), ["1 user When?", "1 agent At ten."]);
     }
