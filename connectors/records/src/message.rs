@@ -74,7 +74,7 @@ pub enum Dates {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`dates` is true, false or the name of a zone, such as \"Europe/Berlin\"")]
 enum WrittenDates {
     Is(bool),
     In(String),
@@ -374,7 +374,7 @@ pub(crate) fn is_blank(value: &Val) -> bool {
 /// A text, or a list of texts.
 fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "`start` is a regular expression or a list of them")]
     enum Written {
         One(String),
         More(Vec<String>),
