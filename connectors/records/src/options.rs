@@ -30,7 +30,15 @@ pub(crate) fn options(code: &str) -> Result<Options, ProgramError> {
         let place = format!(" at line {} column {}", error.line(), error.column());
         let told = error.to_string();
         let before = line.get(..begins + error.column()).unwrap_or(line);
-        let reason = format!("the options are wrong: {}", told.strip_suffix(&*place).unwrap_or(&told));
+        let told = told.strip_suffix(&*place).unwrap_or(&told);
+        // JSON's words for what serde names in Rust's.
+        let words =
+            [("a sequence", "a list"), ("a map", "an object"), ("a boolean", "true or false"), ("a string", "a text")];
+        let numbers = [("u64", "a whole number"), ("f64", "a number")];
+        let told = words.iter().chain(&numbers).fold(told.to_owned(), |told, (word, plain)| {
+            told.replace(&format!("expected {word}"), &format!("expected {plain}"))
+        });
+        let reason = format!("the options are wrong: {told}");
         fails(before.chars().count(), reason)
     })?;
     match wrong(&options) {
@@ -178,7 +186,10 @@ mod tests {
             (r#"#: {"start": ["^a", ""]}"#, 21, "each line begins a message"),
             (r#"#: {"start": 5}"#, 15, "a regular expression or a list of them"),
             (r#"#: {"dates": 5}"#, 15, "true, false or the name of a zone"),
-            (r#"#: {"skip": "é"}"#, 15, "expected u64"),
+            (r#"#: {"skip": "é"}"#, 15, "expected a whole number"),
+            (r#"#: {"columns": 5}"#, 16, "expected a list"),
+            (r#"#: {"files": 5}"#, 14, "expected a text"),
+            (r#"#: {"branch": 5}"#, 15, "expected true or false"),
             (r#"#: {"envs": []}"#, 10, "unknown field `envs`"),
             (r#"#: {"env": ["A=B"]}"#, 13, "`A=B` is no name of an environment variable"),
             (r#"#: {"env": ["A", ""]}"#, 18, "[\"DESK\"]"),

@@ -98,9 +98,7 @@ impl Glob {
         root.extend(names.into_iter().take(fixed).flatten());
         let rest: PathBuf = parts[fixed..].iter().collect();
         let text = rest.to_string_lossy();
-        let glob = GlobBuilder::new(&text).literal_separator(true).build().map_err(|error| {
-            format!("{error}: letters such as `[` and `{{` that are no pattern are written `[[]` and `[{{]`")
-        })?;
+        let glob = GlobBuilder::new(&text).literal_separator(true).build().map_err(|error| error.to_string())?;
         let depth = if text.contains("**") { DEEPEST } else { parts.len() - fixed };
         let root = if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
         Ok(Self { root, matcher: glob.compile_matcher(), depth })
