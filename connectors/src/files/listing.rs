@@ -109,7 +109,8 @@ impl Glob {
         &self.root
     }
 
-    /// All files. Folders that cannot be read are given to `fault`.
+    /// All files. Folders that cannot be read are given to `fault`, and what matches and is no file, such as a pipe, as not
+    /// supported.
     pub fn list(&self, fault: &mut dyn FnMut(&Path, &io::Error)) -> Vec<Found> {
         let mut found: HashMap<Identity, Found> = HashMap::new();
         self.walk(&self.root, Path::new(""), 1, &mut found, fault);
@@ -150,6 +151,9 @@ impl Glob {
             }
             let Ok(metadata) = fs::metadata(&path) else { continue };
             if !metadata.is_file() {
+                if self.matcher.is_match(&below) && !metadata.is_dir() {
+                    fault(&path, &io::ErrorKind::Unsupported.into());
+                }
                 continue;
             }
             let file = Found::of(path, &metadata, self.matcher.is_match(&below));

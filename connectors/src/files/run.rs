@@ -3,6 +3,7 @@
 mod held;
 mod known;
 mod lines;
+mod list;
 mod whole;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -159,28 +160,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
-    }
-
-    fn list(&mut self) -> Vec<Found> {
-        let mut faults: Vec<(PathBuf, String)> = Vec::new();
-        let mut list =
-            |files: &Files| files.glob.list(&mut |path, error| faults.push((path.to_owned(), error.to_string())));
-        let mut found = list(self.files);
-        let here: HashSet<Identity> = found.iter().map(|file| file.identity).collect();
-        // While files are renamed, a listing may lack one.
-        let lacks = |entry: &Entry| !entry.is_lost && !here.contains(&entry.identity);
-        if self.entries.values().any(lacks) {
-            let again = list(self.files);
-            let here: HashSet<Identity> = again.iter().map(|file| file.identity).collect();
-            found.retain(|file| !here.contains(&file.identity) && file.path.exists());
-            found.extend(again);
-        }
-        for (path, reason) in faults {
-            if self.told.insert(path.clone()) {
-                tracing::warn!(folder = %path.display(), reason, "a folder of logs cannot be read; will retry");
-            }
-        }
-        found
     }
 
     /// Looks at all files once.

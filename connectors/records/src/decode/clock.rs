@@ -19,10 +19,11 @@ pub(super) struct Clock {
 
 /// Words beside a time that tell no half of the day.
 const OTHER: &str = "\
-    uhr um h hr hrs hs hour hours oclock at on min mins m s sec secs sek uur u om kl klo kello klokken klockan heure heures à a \
-    ore ora alle alleore hora horas las alas as às ás la le o ob v ve na în la у в о об ч час часа часов г год година годин мин \
-    сек с hod hodin godz godzina óra perc ur tim val valanda plkst saat saati dk sn pukul jam pkl wib wita wit giờ phút giây lúc \
-    ώρα στις ست ساعت الساعة س سا שעה בשעה ב น นาฬิกา น 時 时 分 秒 點 点 點鐘 点钟 分鐘 分钟 整 시 분 초 時頃";
+    uhr um h hr hrs hs hour hours oclock at on min mins m s sec secs sek uur u om kl klo kello klokken klockan heure \
+    heures à a ore ora alle alleore hora horas las alas ales as às ás la le o ob v ve na în la у в о об ч час часа \
+    часов г год година годин мин сек с hod hodin godz godzina óra perc ur tim val valanda plkst saat saati dk sn \
+    pukul jam pkl wib wita wit giờ phút giây lúc ώρα στις ست ساعت الساعة س سا שעה בשעה ב น นาฬิกา น 時 时 分 秒 點 点 點鐘 \
+    点钟 分鐘 分钟 整 시 분 초 時頃";
 
 /// Zones with one meaning, and their hours before UTC.
 const ZONES: [(&str, i32); 23] = [
@@ -51,8 +52,16 @@ const ZONES: [(&str, i32); 23] = [
     ("jst", 9),
 ];
 
+/// Maximum length of a time, in bytes.
+const LONGEST: usize = 200;
+/// Maximum number of words that are one, as in `de la tarde`.
+const WORDS: usize = 5;
+
 /// Reads a time whose digits are those of ASCII, and whose blanks are blanks.
 pub(super) fn read(written: &str) -> Option<Clock> {
+    if written.len() > LONGEST {
+        return None;
+    }
     let written = written.to_lowercase();
     let (written, mut offset) = match offset_in(&written) {
         Some((before, offset)) => (before, Some(offset)),
@@ -112,7 +121,8 @@ impl Words {
         let words: Vec<&str> = text.split(' ').filter(|word| !bare(word).is_empty()).collect();
         let mut from = 0;
         while from < words.len() {
-            let known = (from + 1..=words.len()).rev().find(|to| self.is_known(&words[from..*to].concat(), is_before));
+            let most = words.len().min(from + WORDS);
+            let known = (from + 1..=most).rev().find(|to| self.is_known(&words[from..*to].concat(), is_before));
             self.has_unknown |= known.is_none();
             from = known.unwrap_or(from + 1);
         }
@@ -246,7 +256,7 @@ mod tests {
             found += if clock.has_unknown { " ?" } else { "" };
             assert_eq!(found, expected, "{written}");
         }
-        for written in ["", "12", "noon", "999:00"] {
+        for written in ["", "12", "noon", "999:00", &"12:30 ".repeat(100)] {
             assert_eq!(read(written), None, "{written}");
         }
     }

@@ -2,6 +2,8 @@
 //! their names, and its text is `#text`. An element with a text only is that text. Of an element with texts between elements,
 //! `#content` is all text in it, and `#markup` all that is in it as HTML, in their order.
 
+use std::collections::HashMap;
+
 use jaq_json::Val;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -19,8 +21,9 @@ const LEAST: usize = 1 << 20;
 struct Element {
     name: String,
     attributes: Vec<(String, String)>,
-    /// Elements in it, by name, in their order.
+    /// Elements in it, by name, in their order, and the places of the names.
     elements: Vec<(String, Vec<Val>)>,
+    places: HashMap<String, usize>,
     text: String,
     /// Where its content begins in the markup and in the text of the document.
     begins: (usize, usize),
@@ -124,7 +127,7 @@ impl Document {
 
     /// Puts the last element into the one around it; gives the root.
     fn end(&mut self) -> Option<Val> {
-        let Element { name, attributes, elements, text, begins } = self.open.pop()?;
+        let Element { name, attributes, elements, text, begins, .. } = self.open.pop()?;
         let text = if elements.is_empty() { text } else { text.trim().to_owned() };
         let value = match attributes.is_empty() && elements.is_empty() {
             true => Val::from(text),
@@ -149,9 +152,12 @@ impl Document {
             self.markup.extend(["</", &name, ">"]);
         }
         let Some(around) = self.open.last_mut() else { return Some(value) };
-        match around.elements.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, list)) => list.push(value),
-            None => around.elements.push((name, vec![value])),
+        match around.places.get(&name) {
+            Some(at) => around.elements[*at].1.push(value),
+            None => {
+                around.places.insert(name.clone(), around.elements.len());
+                around.elements.push((name, vec![value]));
+            }
         }
         None
     }

@@ -2,6 +2,7 @@
 //! the rest, which is read with the file. If nothing more will come, they are given as they are.
 
 use std::path::Path;
+use std::time::Duration;
 
 use turnflow_engine::connector::Stopped;
 use turnflow_records::decode;
@@ -22,16 +23,19 @@ pub(super) struct Held {
     pub records: Vec<(String, String)>,
 }
 
-/// Whether nothing more is written to a file at this path: it was renamed or packed, as logs are rotated, or its container
-/// was started again, which writes the next file.
+/// How long a file must not have changed to be over because another one has the name of the next.
+const OLD: Duration = Duration::from_secs(60);
+
+/// Whether nothing more is written to a file at this path: it was renamed or packed, as logs are rotated, or has not changed
+/// for a while, and there is a log of which it is a rotated one by its name, or that of its container that was started again.
 pub(super) fn is_over(path: &Path, entry: &Entry) -> bool {
     let is_packed = || decode::plain(path) != path;
-    let is_rotated = || logs_of(path).iter().any(|log| log.exists());
-    entry.is_over
-        || path != entry.first
-        || is_packed()
-        || is_rotated()
-        || next_of(path).is_some_and(|path| path.exists())
+    let has_next = || logs_of(path).iter().any(|log| log.exists()) || next_of(path).is_some_and(|path| path.exists());
+    let is_old = || {
+        let modified = path.metadata().and_then(|metadata| metadata.modified());
+        modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age >= OLD))
+    };
+    entry.is_over || path != entry.first || is_packed() || has_next() && is_old()
 }
 
 /// `1.log` of `0.log`, as Kubernetes names the logs of a container.

@@ -44,7 +44,11 @@ fn a_part_is_given_as_it_is_when_its_file_is_over() {
     append(&logs.path("pods/a/0.log"), &line("F", "three"));
     logs.pack("pods/b/0.log", "pods/b/0.log.20260305-090000.gz");
     append(&logs.path("pods/c/1.log"), &line("F", "c1"));
-    assert_eq!(logs.sorted(), ["b", "c", "c1", "three", "two"]);
+    assert_eq!(logs.sorted(), ["b", "c1", "three", "two"]);
+    // The container may have been named so, and write still.
+    let log = OpenOptions::new().append(true).open(logs.path("pods/c/0.log")).unwrap();
+    log.set_modified(std::time::SystemTime::now() - Duration::from_secs(120)).unwrap();
+    assert_eq!(logs.sorted(), ["c"]);
     assert_eq!(logs.sorted(), [""; 0]);
     logs.pack("pods/a/0.log.20260305-090000", "pods/a/0.log.20260305-090000.gz");
     fs::remove_file(logs.path("pods/c/1.log")).unwrap();

@@ -101,6 +101,7 @@ fn documents(args: &MapArgs, out: &mut impl io::Write) -> Outcome {
     out.flush()?;
     not_files(&mapped.others);
     told(&mapped.refused);
+    mapped.odd.remarks().iter().for_each(|told| eprintln!("{told}"));
     eprintln!(
         "{}: {}; left out: {} without a document, {} replaced or deleted by later ones; {:.2} s",
         count(mapped.records as usize, "record"),
