@@ -13,15 +13,16 @@
 //!
 //! A crate by itself, which depends on no other of the workspace but `engine/odd_json`: records of any form become
 //! turns. `src/decode/` has one file for each form of file, and beside these `form.rs`, which tells the form,
-//! `files.rs` for folders and archives, and `packed.rs`; `src/mapping.rs` runs jq programs over records, with our own
-//! filters (`functions.rs`, `functions/html.rs`, `functions.jq`), `src/documents.rs` makes documents of what they give,
-//! `src/message.rs` reads what they give, `src/options.rs` the line of options, `src/parts.rs` splits batches of which a
-//! part cannot be mapped, and `src/assemble.rs`, `src/chains.rs` and `src/calls.rs` make turns of messages and of calls of
-//! models. `src/jq/` is jaq with limits: `value.rs` wraps its values to count what is done
-//! with them (`limits.rs`), `program.rs` changes definitions that call themselves so that their calls are counted, and
-//! `patterns.rs` bounds regular expressions. A program that has used up what it may is ended by unwinding, which it
-//! cannot catch. `presets/` has one program for each form. `src/stream.rs` does the same with records as they come:
-//! messages wait, and become turns for good (`known.rs` is what is remembered of them).
+//! `files.rs` for folders and archives, `packed.rs`, and `dates.rs`, `clock.rs` and `halves.rs` for dates as people
+//! write them; `src/mapping.rs` runs jq programs over records, with our own filters (`functions.rs`,
+//! `functions/html.rs`, `functions.jq`), `src/documents.rs` makes documents of what they give, `src/message.rs` reads
+//! what they give, `src/options.rs` the line of options, `src/parts.rs` splits batches of which a part cannot be
+//! mapped, and `src/assemble.rs`, `src/chains.rs` and `src/calls.rs` make turns of messages and of calls of models.
+//! `src/jq/` is jaq with limits: `value.rs` wraps its values to count what is done with them (`limits.rs`),
+//! `program.rs` changes definitions that call themselves so that their calls are counted, and `patterns.rs` bounds
+//! regular expressions. A program that has used up what it may is ended by unwinding, which it cannot catch. `presets/`
+//! has one program for each form. `src/stream.rs` does the same with records as they come: messages wait, and become
+//! turns for good (`known.rs` is what is remembered of them).
 
 mod assemble;
 mod body;

@@ -9,6 +9,9 @@
 //! has not changed for `quiet_s`, and again when it changes: what comes after the records that were read is new. A packed
 //! file (gzip, Zstandard) counts as what is in it.
 //!
+//! Lines of a container runtime are only appended, and are read as they come, too. A line of which a part is there waits for
+//! its end; if its file is over, it is given as it is (`run/held.rs`).
+//!
 //! A file is known by its device, inode and time of creation, and else by its content: by all that was read of it
 //! (`entry.rs`, `identify.rs`). So a file that was renamed, copied or packed, also while nothing ran, is read on where it
 //! was, under whatever name, and a file that only begins like another one is another one. A copy counts as the same file

@@ -62,7 +62,7 @@ impl Odd {
         if self.worded > 0 {
             let (messages, line) = (messages(self.worded), self.worded_line);
             told.push(format!(
-                "{messages} with a word beside the time that is not known, and is left out, first in line {line}"
+                "{messages} with a word beside the time that is not known: the hour is as it is written, first in line {line}"
             ));
         }
         if self.unsure > 0 {
