@@ -122,21 +122,24 @@ impl Words {
         let mut from = 0;
         while from < words.len() {
             let most = words.len().min(from + WORDS);
-            let known = (from + 1..=most).rev().find(|to| self.is_known(&words[from..*to].concat(), is_before));
+            let known = (from + 1..=most).rev().find(|to| {
+                let is_only = *to - from == words.len();
+                self.is_known(&words[from..*to].concat(), is_before, is_only)
+            });
             self.has_unknown |= known.is_none();
             from = known.unwrap_or(from + 1);
         }
     }
 
     /// Takes a word, if it is known.
-    fn is_known(&mut self, written: &str, is_before: bool) -> bool {
+    fn is_known(&mut self, written: &str, is_before: bool, is_only: bool) -> bool {
         let word = bare(written);
         // Behind a time, `a` is the half: `9:22a`.
         if OTHER.split_whitespace().any(|other| other == word) && (is_before || word != "a") {
             self.has_hour |= !is_before;
             return true;
         }
-        if let Some(half) = half(&word) {
+        if let Some(half) = half(&word).filter(|_| is_meant(&word, written.contains('.'), is_before, is_only)) {
             self.has_hour = true;
             self.has_am_pm |= matches!(written, "am" | "pm");
             // A second one says the same, or makes no sense.
@@ -147,6 +150,21 @@ impl Words {
         let zone = ZONES.iter().find(|(name, _)| *name == word);
         self.hours = self.hours.or(zone.map(|(_, hours)| *hours));
         zone.is_some()
+    }
+}
+
+/// Whether a word that is known as a half of the day is meant so, and is no preposition or day of the week: `in der Nacht`,
+/// `Sa 12:30`.
+fn is_meant(word: &str, has_dot: bool, is_before: bool, is_only: bool) -> bool {
+    let is_latin = |letter: char| u32::from(letter) < 0x250;
+    match word {
+        _ if word.chars().count() > 3 || !word.chars().all(is_latin) => true,
+        "am" | "pm" | "öö" | "ös" => true,
+        "de" | "du" => has_dot,
+        _ if is_before => false,
+        "in" => has_dot,
+        "em" | "to" => is_only,
+        _ => true,
     }
 }
 
@@ -242,6 +260,23 @@ mod tests {
             ("12:30 GMT+1", "12:30 +3600"),
             ("9:22 PM UTC-03:30", "21:22 +-12600"),
             ("12:30+0530", "12:30 +19800"),
+            ("Sa 12:30", "12:30 ?"),
+            ("So. 9:22", "9:22 ?"),
+            ("9:22 in der Nacht", "9:22 ?"),
+            ("11:22 nachts", "23:22"),
+            ("2:30 de la madrugada", "2:30"),
+            ("9:22 em", "21:22"),
+            ("em 9:22", "9:22 ?"),
+            ("9:22 i.n.", "21:22"),
+            ("9 часов вечера", "21:00"),
+            ("9 вечера", "21:00"),
+            ("7 утра", "7:00"),
+            ("9:22 TO", "9:22"),
+            ("9:22 TK", "21:22"),
+            ("9:22 da noite", "21:22"),
+            ("9:22 du soir", "21:22"),
+            ("9:22 Nachmittag", "21:22"),
+            ("9:22 tối", "21:22"),
             ("12:30 blurb", "12:30 ?"),
             ("blurb 12:30", "12:30 ?"),
             ("21:22 PM", "21:22"),

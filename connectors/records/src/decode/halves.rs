@@ -42,8 +42,8 @@ static KNOWN: LazyLock<HashMap<&str, Half>> = LazyLock::new(|| {
 });
 
 // The words are those of the Unicode CLDR (versions 39 to 48), with what older versions wrote. A word that means one half in
-// one language and the other in another is that of the language with more speakers. Single letters are left out where
-// several languages use them differently.
+// one language and the other in another is that of the language with more speakers. Single letters, and short words
+// for parts of the day that other languages use for something else, are left out.
 
 const FIRST: &str = "\
     a am ap damanhã de dop dopoldne dumat dumatin eparadites fh fm formiddag förmiddag gh goöň göň günortadanöň \
@@ -66,35 +66,35 @@ const AROUND: &[(i8, &str)] = &[
     (
         0,
         "\
-        aadhiraat atnight canolnos emesnatës gauerd gauerdia geceyarısı gecəyarı hatinggabi keskiyö keskiyöllä \
-        kesköö keskööl ky lamiezulnopții medianoite meianoite mesnatë mezzanotte mi mid middernacht middernag midn \
-        midnat midnatt midnight miezulnopții min minuit mitjanit mitternacht miðnætti mn night nửađêm opoln opolnoci \
-        opolnoči opółn opółnocy poln polnoc polnoč ponoć ponoći pusnakts pusnaktī półn północ půl půln půlnoc raat \
-        saasitazausiku tengahmalam usiku vidurnaktis yarimtun éjfél éjjel đêm βράδυ τοβράδυ наполноќ опівночі \
-        опівніч полн полночь полноќ полунощ поноћ північ түнжарымы түнорт түнортосу шөнөдунд яримтун ҝеҹәјары կգ․ \
-        կեսգիշեր կեսգիշերին בלילה חצות לילה ءتۇنجارىمى آدھیرات رات راتمیں فيالمساء منتصفالليل ن نصفشب نیمهشب आधीरात \
-        मध्यरात मध्यरात्र मध्यरात्रि मरा रा रात रात्र রাত্রি রাত্রিতে রাত্রিবেলায় ਅੱਧੀਰਾਤ ਰਾਤ ਰਾਤੀਂ મધ્યરાત્રિ \
-        મરાત્રિ રાત્રિ રાત્રે இ இர இரவு நள் நள்ளிரவு అర్ధరాత్రి ಮಧ್ಯರಾತ್ರಿ അ അർദ്ധരാത്രി මැ මැදියම මැදියමටපසු \
-        เที่ยงคืน ກາງຄືນ ຕອນກາງຄືນ ທ່ຽງຄືນ သန်းခေါင်ယံ შუაღამე შუაღამეს እኩለሌሊት អធ្រាត្រ 午夜 真夜中 밤 자정",
+        đêm aadhiraat atnight canolnos emesnatës gauerd gauerdia geceyarısı gecəyarı hatinggabi keskiyö keskiyöllä \
+        kesköö keskööl lamiezulnopții medianoite meianoite mesnatë mezzanotte middernacht middernag midn midnat \
+        midnatt midnight miezulnopții minuit mitjanit mitternacht miðnætti night nửađêm opoln opolnoci opolnoči \
+        opółn opółnocy poln polnoc polnoč ponoć ponoći pusnakts pusnaktī półn północ půln půlnoc raat saasitazausiku \
+        tengahmalam usiku vidurnaktis yarimtun éjfél éjjel βράδυ τοβράδυ наполноќ опівночі опівніч полн полночь \
+        полноќ полунощ поноћ північ түнжарымы түнорт түнортосу шөнөдунд яримтун ҝеҹәјары կգ․ կեսգիշեր կեսգիշերին \
+        בלילה חצות לילה ءتۇنجارىمى آدھیرات رات راتمیں فيالمساء منتصفالليل ن نصفشب نیمهشب आधीरात मध्यरात मध्यरात्र \
+        मध्यरात्रि मरा रा रात रात्र রাত্রি রাত্রিতে রাত্রিবেলায় ਅੱਧੀਰਾਤ ਰਾਤ ਰਾਤੀਂ મધ્યરાત્રિ મરાત્રિ રાત્રિ રાત્રે \
+        இ இர இரவு நள் நள்ளிரவு అర్ధరాత్రి ಮಧ್ಯರಾತ್ರಿ അ അർദ്ധരാത്രി මැ මැදියම මැදියමටපසු เที่ยงคืน ກາງຄືນ ຕອນກາງຄືນ \
+        ທ່ຽງຄືນ သန်းခေါင်ယံ შუაღამე შუაღამეს እኩለሌሊት អធ្រាត្រ 午夜 真夜中 밤 자정",
     ),
     (
         1,
         "\
-        gece noc noću vn vnoci ночі ноћ ноћу презнощта түнгі تۇنگى ღამ ღამე ღამით",
+        gece noću vnoci ночі ноћ ноћу презнощта түнгі تۇنگى ღამ ღამე ღამით",
     ),
     (
         2,
         "\
-        delanuit dienag enatës gecə kechasi nachts nag nakts naktī nat natë noapte noaptea noć noč nuit omnatten po \
-        ponoči wnocy yö yöllä öösel кечаси ночи ночь ноќ ноќе ніч пополноќ түн түничинде шөнө ҝеҹә ءتۇن بامداد ل \
-        ليلاً రాత్రి ರಾತ್ರಿ กลางคืน 凌晨 夜中",
+        delanuit dienag enatës gecə kechasi nachts nakts naktī natë noapte noaptea nuit omnatten ponoči wnocy yöllä \
+        öösel кечаси ночи ночь ноќ ноќе ніч пополноќ түн түничинде шөнө ҝеҹә ءتۇن بامداد ل ليلاً రాత్రి ರಾತ್ರಿ \
+        กลางคืน 凌晨 夜中",
     ),
     (
         3,
         "\
-        aðnóttu damadrugada delamadrugada dinotte día entathakusa goiz goizald goizaldea goizaldeko madrugada \
-        matinada nacht naktis nangumaga natt natten ngumaga notte nt nótt pånatta pånatten snachts umaga գիշեր \
-        գիշերը գիշերվա գշր ሌሊት በሌሊት",
+        aðnóttu damadrugada delamadrugada dinotte entathakusa goiz goizald goizaldea goizaldeko madrugada matinada \
+        nacht naktis nangumaga natt natten ngumaga notte nótt pånatta pånatten snachts umaga գիշեր գիշերը գիշերվա \
+        գշր ሌሊት በሌሊት",
     ),
     (
         4,
@@ -119,15 +119,15 @@ const AROUND: &[(i8, &str)] = &[
     (
         8,
         "\
-        aamu aamulla delamañana dieoggend dimineața dimineață ekuseni ertalab hommik hommikul inthemorning jut jutro \
-        mañana mg mor morg morgen morgenen morgens morgon morning oggend ommorgenen påmorg påmorgenen påmorgonen \
-        rano reggel sabah subah sáng ujutro zj zjut zjutraj πρωί τοπρωί ранку ранок сутринта утра утро ујутру \
-        эрталаб јутро صبح صبحمیں बिहान सुबह ਸਵੇਰੇ સવાર સવારે கா ຕອນເຊົ້າ ເຊົ້າ დილ დილა დილით 朝",
+        aamu aamulla delamañana dieoggend dimineața dimineață ekuseni ertalab hommik hommikul inthemorning jutro \
+        mañana morg morgen morgenen morgens morgon morning oggend ommorgenen påmorg påmorgenen påmorgonen rano \
+        reggel sabah subah sáng ujutro zjut zjutraj πρωί τοπρωί ранку ранок сутринта утра утро ујутру эрталаб јутро \
+        صبح صبحمیں बिहान सुबह ਸਵੇਰੇ સવાર સવારે கா ຕອນເຊົ້າ ເຊົ້າ დილ დილა დილით 朝",
     ),
     (
         9,
         "\
-        aðmorgni damañá dimattina goiza goizeko madalingaraw mattina matí mañá morgunn mrg norīta ochtend rytas rīts \
+        aðmorgni damañá dimattina goiza goizeko madalingaraw mattina matí mañá morgunn norīta ochtend rytas rīts \
         sochtends səhər ujutru сәһәр таң таңғы ујутро эртеңменен эртңмн өглөө առավոտ առավոտյան առվ בבוקר בוקר تاڭ \
         تاڭعى सकाळ সকাল সকালবেলায় ఉదయం ಬೆಳಗ್ಗೆ രാവിലെ උ උදේ ตอนเช้า เช้า ในตอนเช้า",
     ),
@@ -145,14 +145,13 @@ const AROUND: &[(i8, &str)] = &[
     (
         12,
         "\
-        adhuhuri amiază canoldydd delmediodía domediodía dél emesditës emini günorta hd hádegi keskip keskipäivä \
-        keskipäivällä keskpäev keskpäeval kp laamiază madhyanh mediodía meiodia mesditë mezzogiorno midday midi \
-        migdia mittag mittags nap napol napoludnie noon opold opoldne perpiet podne pol pold poldne poledne poludnie \
-        poł południe pusd pusdienlaiks pusdienlaikā saasitazamchana siang tanghalingtapat tengahhari tr trưa \
-        tushpayti vidurdienis wpoł wpołudnie öğle öğledenönce наобяд напл напладне пладне подне полд полдень \
-        полудень пополудні талтүс тушпайти түскі чактүш чт ҝүнорта үддунд կեսօր կեսօրին կօ․ تالءتۇس تۇسكى ظ ظهر \
-        ظهرًا म मध्यान्ह நண் நண்பகல் ഉച്ച ම මධ්යාහ්නය ช่วงเที่ยง ตอนบ่าย เที่ยง ในตอนบ่าย ທ່ຽງ မွန်းတည့် შუადღ \
-        შუადღე შუადღეს ቀ ቀትር ថ្ងៃត្រង់ 中午 正午 정오",
+        adhuhuri amiază canoldydd delmediodía domediodía emesditës emini günorta hádegi keskip keskipäivä \
+        keskipäivällä keskpäev keskpäeval laamiază madhyanh mediodía meiodia mesditë mezzogiorno midday midi migdia \
+        mittag mittags napol napoludnie noon opold opoldne perpiet podne pold poldne poledne poludnie południe pusd \
+        pusdienlaiks pusdienlaikā saasitazamchana siang tanghalingtapat tengahhari trưa tushpayti vidurdienis wpoł \
+        wpołudnie öğle öğledenönce наобяд напл напладне пладне подне полд полдень полудень пополудні талтүс тушпайти \
+        түскі чактүш чт ҝүнорта үддунд կեսօր կեսօրին կօ․ تالءتۇس تۇسكى ظ ظهر ظهرًا म मध्यान्ह நண் நண்பகல் ഉച്ച ම \
+        මධ්යාහ්නය ช่วงเที่ยง ตอนบ่าย เที่ยง ในตอนบ่าย ທ່ຽງ မွန်းတည့် შუადღ შუადღე შუადღეს ቀ ቀትር ថ្ងៃត្រង់ 中午 正午 정오",
     ),
     (
         13,
@@ -169,13 +168,13 @@ const AROUND: &[(i8, &str)] = &[
     (
         15,
         "\
-        aft apm aprèsmidi chiều delapm delaprèsmidi delpomeriggio diemiddag diena dipomeriggio dupăamiaza dupăamiază \
-        délután efterm eftirhádegi etterm ettermiddagen iltap iltapäivä iltapäivällä intheafternoon middag \
-        nachmittag nachmittags odpoledne omeftermiddagen pomeriggio popietė popod popol popoldan popoludnie \
-        popoludní popoł popołudnie popołudniu poslijepodne prynhawn pärastlõuna pärastlõunal påefterm \
-        påeftermiddagen påettermiddagen sd smiddags síðdegis ynyprynhawn yprynhawn öğledensonra день попод \
-        послийеподне түстенкейін түстенкейінгі түшткйн түштөнкийин уподне өдөр ցերեկ ցերեկը ցերեկվա ցրկ بعدالظهر \
-        تۇستەنكەيىن تۇستەنكەيىنگى பிற் మధ్యాహ్నం ಮಧ್ಯಾಹ್ನ ნაშუადღ ნაშუადღევი ნაშუადღევს ከሰዓትበኋላ នៅពេលរសៀល រសៀល",
+        aprèsmidi chiều delapm delaprèsmidi delpomeriggio diemiddag diena dipomeriggio dupăamiaza dupăamiază délután \
+        efterm eftirhádegi etterm ettermiddagen iltap iltapäivä iltapäivällä intheafternoon middag nachmittag \
+        nachmittags odpoledne omeftermiddagen pomeriggio popietė popod popol popoldan popoludnie popoludní popoł \
+        popołudnie popołudniu poslijepodne prynhawn pärastlõuna pärastlõunal påefterm påeftermiddagen \
+        påettermiddagen smiddags síðdegis ynyprynhawn yprynhawn öğledensonra день попод послийеподне түстенкейін \
+        түстенкейінгі түшткйн түштөнкийин уподне өдөр ցերեկ ցերեկը ցերեկվա ցրկ بعدالظهر تۇستەنكەيىن تۇستەنكەيىنگى \
+        பிற் మధ్యాహ్నం ಮಧ್ಯಾಹ್ನ ნაშუადღ ნაშუადღევი ნაშუადღევს ከሰዓትበኋላ នៅពេលរសៀល រសៀល",
     ),
     (
         16,
@@ -202,22 +201,22 @@ const AROUND: &[(i8, &str)] = &[
     (
         20,
         "\
-        akşam este eve illalla ilta iluntz iluntzea iluntzeko intheevening kechqurun navečer seara seară tối uveče \
-        vakars vakarā vespre več veče večer wiecz wieczorem wieczór zv zveč zvečer õhtu õhtul веч вече вечер вечера \
-        вечерта кечинде кечк кечкурун кечқурун кеш кешкі орой увече בערב ערב كەش كەشى बेलुकी सा सायंकाळ அந்திமா \
-        அந்திமாலை సాయంత్రం ಸಂಜೆ ค่ำ საღ საღამო საღამოს នៅពេលល្ងាច ល្ងាច 저녁",
+        akşam este illalla ilta iluntz iluntzea iluntzeko intheevening kechqurun navečer seara seară uveče vakars \
+        vakarā vespre veče večer wiecz wieczorem wieczór zveč zvečer õhtu õhtul веч вече вечер вечера вечерта \
+        кечинде кечк кечкурун кечқурун кеш кешкі орой увече בערב ערב كەش كەشى बेलुकी सा सायंकाळ அந்திமா அந்திமாலை \
+        సాయంత్రం ಸಂಜೆ ค่ำ საღ საღამო საღამოს នៅពេលល្ងាច ល្ងាច 저녁",
     ),
     (
         21,
         "\
-        aand abend abends aften avond aðkvöldi dieaand disera dusoir embrëmjes kv kveld kvelden kväll kvöld malam \
+        tối aand abend abends aften avond aðkvöldi dieaand disera dusoir embrëmjes kveld kvelden kväll kvöld malam \
         mbrëmje minnos omaftenen påkvelden påkvällen savonds sera vakaras yrhwyr вечора вечір навечер երեկո երեկոյան \
         երկ රෑ ማታ ምሽት በምሽት 夜",
     ),
     (
         22,
         "\
-        axşam delanoche ebusuku gaua gaueko nit noche noite ахшам ش شب ည នៅពេលយប់ យប់ 夜晚 晚上",
+        axşam delanoche ebusuku gaua gaueko noche noite ахшам ش شب ည នៅពេលយប់ យប់ 夜晚 晚上",
     ),
     (
         23,
