@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use turnflow_engine::connector::{ConnectorError, Stopped, TurnOutput};
 use turnflow_records::decode;
 
-use self::held::{Held, is_over};
+use self::held::is_over;
 use self::known::Known;
 use super::entry::{Entry, Form};
 use super::identify::is_utf_16;
@@ -52,8 +52,8 @@ pub(super) struct Run<'a> {
     told: HashSet<PathBuf>,
     /// What was said of the dates of files.
     said: HashSet<(PathBuf, String)>,
-    /// Records at the ends of files that wait for the rest.
-    held: HashMap<u64, Held>,
+    /// Open logs of containers, those read last at the end.
+    held: Vec<(u64, File)>,
 }
 
 /// Why a file is not read now.
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
         let by_identity = entries.iter().map(|(id, entry)| (entry.at(), *id)).collect();
         let next = entries.last_key_value().map_or(1, |(last, _)| last + 1);
         let (open, by_path, by_plain) = (Vec::new(), HashMap::new(), HashMap::new());
-        let (told, said, held, has_missed) = (HashSet::new(), HashSet::new(), HashMap::new(), false);
+        let (told, said, held, has_missed) = (HashSet::new(), HashSet::new(), Vec::new(), false);
         Self {
             files,
             output,
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
         if let Some(state) = state {
             self.read(id, state, true)?;
         }
-        self.give_held(id)?;
+        self.finish(id)?;
         self.lost(id);
         Ok(())
     }

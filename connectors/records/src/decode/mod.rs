@@ -147,26 +147,29 @@ pub fn read(
     columns: Option<Columns<'_>>,
     each: &mut dyn FnMut(Found),
 ) -> io::Result<Odd> {
-    read_with(path, options, is_named, columns, each, None)
+    read_with(File::open(path)?, path, options, is_named, columns, each, None)
 }
 
-/// Reads the records of a file that may grow. Those that have no end yet, such as lines of a container of which a part is
-/// there, go to `open`.
+/// Reads the records of a file that is open and was at this path, from its beginning. If it may grow, those that have no end
+/// yet, such as lines of a container of which a part is there, go to `open`.
 ///
 /// # Errors
 ///
 /// As for [`read`].
-pub fn read_growing(
-    path: &Path,
+pub fn read_open<'a>(
+    file: &File,
+    path: &'a Path,
     options: &Options,
-    columns: Option<Columns<'_>>,
-    each: &mut dyn FnMut(Found),
-    open: &mut dyn FnMut(Record),
+    each: &'a mut dyn FnMut(Found),
+    open: Option<&'a mut (dyn FnMut(Record) + 'a)>,
 ) -> io::Result<Odd> {
-    read_with(path, options, true, columns, each, Some(open))
+    let mut file = file.try_clone()?;
+    file.rewind()?;
+    read_with(file, path, options, true, None, each, open)
 }
 
 fn read_with<'a>(
+    mut file: File,
     path: &'a Path,
     options: &Options,
     is_named: bool,
@@ -182,7 +185,6 @@ fn read_with<'a>(
         }
     };
     let mut odd = Odd::default();
-    let mut file = File::open(path)?;
     let mut start = [0; 4];
     let is_archive = file.read(&mut start)? == 4 && start == *b"PK\x03\x04";
     file.rewind()?;

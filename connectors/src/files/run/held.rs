@@ -1,6 +1,7 @@
-//! Records at the ends of files that are not complete, such as a line of a container of which a part is there. They wait for
-//! the rest, which is read with the file. If nothing more will come, they are given as they are.
+//! Logs of containers, which are open while they grow: what a file has when it goes is read to its end. A record at its end
+//! that is not complete waits for the rest. If nothing more will come, it is given as it is.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,19 +10,9 @@ use turnflow_records::decode;
 
 use super::Run;
 use super::whole::Chain;
+use crate::files::KEPT;
 use crate::files::entry::Entry;
 use crate::files::identify::logs_of;
-
-/// Maximum size of records that are kept in case their files go, in bytes. More are in their files only.
-const MOST: usize = 32 << 20;
-
-/// What waits of a file.
-pub(super) struct Held {
-    /// The records before it.
-    pub chain: Chain,
-    /// The records and their places.
-    pub records: Vec<(String, String)>,
-}
 
 /// How long a file must not have changed to be over because another one has the name of the next.
 const OLD: Duration = Duration::from_secs(60);
@@ -46,29 +37,51 @@ fn next_of(path: &Path) -> Option<std::path::PathBuf> {
 }
 
 impl Run<'_> {
-    /// Keeps what waits, if that is not too much.
-    pub(super) fn hold(&mut self, id: u64, held: Held) {
-        self.held.remove(&id);
-        let size = |held: &Held| held.records.iter().map(|(record, _)| record.len()).sum::<usize>();
-        if !held.records.is_empty() && self.held.values().map(size).sum::<usize>() + size(&held) <= MOST {
-            self.held.insert(id, held);
+    /// Keeps a file open that grows. The one that was read first is closed, if there are too many.
+    pub(super) fn hold(&mut self, id: u64, file: File) {
+        self.held.retain(|(of, _)| *of != id);
+        if self.held.len() >= KEPT {
+            self.held.remove(0);
         }
+        self.held.push((id, file));
     }
 
-    /// Gives what waits of a file that is gone.
-    pub(super) fn give_held(&mut self, id: u64) -> Result<(), Stopped> {
-        let held = self.held.remove(&id);
-        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.waits) else { return Ok(()) };
-        (entry.waits, entry.is_over) = (false, true);
-        let Some(Held { mut chain, records }) = held else {
-            tracing::warn!(file = %entry.path.display(), "the file is gone, and its last line had no end: it is not read");
+    /// Reads what is left of a file that is gone, if it is open.
+    pub(super) fn finish(&mut self, id: u64) -> Result<(), Stopped> {
+        let at = self.held.iter().position(|(of, _)| *of == id);
+        let file = at.map(|at| self.held.remove(at).1);
+        let Some(entry) = self.entries.get_mut(&id) else { return Ok(()) };
+        let (path, waited) = (entry.path.clone(), std::mem::take(&mut entry.waits));
+        let Some(file) = file else {
+            if waited {
+                tracing::warn!(file = %path.display(), "the file is gone, and its last line had no end: it is not read");
+            }
             return Ok(());
         };
-        tracing::warn!(file = %entry.path.display(), "the file is gone, and its last line has no end: it is given as it is");
-        for (record, position) in records {
-            chain.add(record.as_bytes());
-            (entry.line, entry.records) = (chain.count, Some(chain.hashes()));
-            self.output.line(record.as_bytes(), &position, Some(entry.place(id)))?;
+        entry.is_over = true;
+        let read = (entry.line, entry.records.clone());
+        let (mut chain, mut is_it, mut stopped) = (Chain::default(), read.0 == 0, None);
+        let output = self.output;
+        let each = &mut |found: decode::Found| {
+            let record = chain.take(&found);
+            if chain.count == read.0 {
+                is_it = read.1.as_ref().is_some_and(|(all, _)| *all == chain.hash());
+            } else if chain.count > read.0 && is_it && stopped.is_none() {
+                stopped = chain.give(output, id, entry, &found, &record).err();
+            }
+        };
+        let odd = decode::read_open(&file, &path, &self.files.options, each, None);
+        if let Some(stopped) = stopped {
+            return Err(stopped);
+        }
+        match odd {
+            Ok(odd) if odd.unfinished > 0 && is_it => {
+                tracing::warn!(file = %path.display(), "the file is gone, and its last line has no end: it is given as it is");
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "what is left of a file that is gone cannot be read")
+            }
         }
         Ok(())
     }

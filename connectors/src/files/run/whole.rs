@@ -1,12 +1,13 @@
 //! Files that are read as a whole.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
 
+use turnflow_engine::connector::{Stopped, TurnOutput};
 use turnflow_records::decode;
 
-use super::held::{Held, is_over};
+use super::held::is_over;
 use super::{Fault, Run};
 use crate::files::columns;
 use crate::files::entry::Entry;
@@ -29,10 +30,6 @@ impl Run<'_> {
             return Ok(());
         }
         let known = self.same(id, &entry)?;
-        if known == 0 && entry.waits && entry.line > 0 {
-            self.give_held(id)?;
-            entry.waits = false;
-        }
         // A program that writes it anew empties it first.
         let is_changed = |path: &Path| {
             let now = fs::metadata(path).map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
@@ -43,26 +40,26 @@ impl Run<'_> {
             self.entries.insert(id, entry);
             return Ok(());
         }
+        let file = File::open(&entry.path)?;
+        if !entry.is_at(&Found::of(PathBuf::new(), &file.metadata()?, true)) {
+            // It was renamed since it was found.
+            return Err(Fault::Io(io::ErrorKind::NotFound.into()));
+        }
         let mut chain = Chain::default();
         let (mut stopped, mut open) = (None, Vec::new());
-        let (output, path, is_over) = (self.output, entry.path.clone(), entry.is_over);
-        let each = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
-            let (record, position) = match &found {
-                Ok(record) => (record.value.to_string(), record.source.to_string()),
-                Err((source, error)) => (error.to_string(), source.to_string()),
-            };
-            chain.add(record.as_bytes());
-            if chain.count <= known || stopped.is_some() {
-                return;
-            }
-            (entry.line, entry.records, entry.seen) = (chain.count, Some(chain.hashes()), None);
-            match found {
-                Ok(_) => stopped = output.line(record.as_bytes(), &position, Some(entry.place(id))).err(),
-                Err(_) => output.dead_letter(&position, &format!("not read: {record}"), b""),
+        let (output, path) = (self.output, entry.path.clone());
+        let each = &mut |found: decode::Found| {
+            let record = chain.take(&found);
+            if chain.count > known && stopped.is_none() {
+                stopped = chain.give(output, id, &mut entry, &found, &record).err();
             }
         };
         let waiting = &mut |record: decode::Record| open.push((record.value.to_string(), record.source.to_string()));
-        let odd = self.decode(&path, is_over, each, waiting)?;
+        let options = &self.files.options;
+        let odd = match grows {
+            true => decode::read_open(&file, &path, options, each, Some(waiting))?,
+            false => decode::read(&path, options, true, Some(&columns), each)?,
+        };
         if let Some(stopped) = stopped {
             return Err(stopped.into());
         }
@@ -88,43 +85,36 @@ impl Run<'_> {
             let reason = "the file ends within this line, which is read when it is complete";
             self.output.dead_beginning(position, reason, record.as_bytes());
         }
-        let metadata = fs::metadata(&path)?;
-        let file = File::open(&path)?;
-        (entry.length, entry.digest) = content(file)?;
+        // One that grows may be another one at its path by now.
+        let (metadata, mut now) = match grows {
+            true => (file.metadata()?, file.try_clone()?),
+            false => (fs::metadata(&path)?, File::open(&path)?),
+        };
+        now.rewind()?;
+        (entry.length, entry.digest) = content(now)?;
         let now = Found::of(PathBuf::new(), &metadata, true).state();
         (entry.seen, entry.is_pending) = (Some(state), !grows && now != state);
         (entry.line, entry.records) = (chain.count, Some(chain.hashes()));
         self.output.begins(entry.place(id));
         self.entries.insert(id, entry);
-        self.hold(id, Held { chain, records: open });
-        Ok(())
-    }
-
-    /// Reads the records of a file, which may grow if it is not over.
-    fn decode(
-        &self,
-        path: &Path,
-        is_over: bool,
-        each: &mut dyn FnMut(decode::Found),
-        open: &mut dyn FnMut(decode::Record),
-    ) -> io::Result<turnflow_records::Odd> {
-        match is_over {
-            true => decode::read(path, &self.files.options, true, Some(&columns), each),
-            false => decode::read_growing(path, &self.files.options, Some(&columns), each, open),
+        if grows && self.follows {
+            self.hold(id, file);
         }
+        Ok(())
     }
 
     /// The chain of the records of a file; `each` sees it after each of them.
     fn chain(&self, entry: &Entry, each: &mut dyn FnMut(&Chain)) -> io::Result<Chain> {
         let mut chain = Chain::default();
-        let add = &mut |found: Result<decode::Record, (decode::Source, decode::DecodeError)>| {
-            match found {
-                Ok(record) => chain.add(record.value.to_string().as_bytes()),
-                Err((_, error)) => chain.add(error.to_string().as_bytes()),
-            }
+        let add = &mut |found: decode::Found| {
+            chain.take(&found);
             each(&chain);
         };
-        self.decode(&entry.path, entry.is_over, add, &mut |_| {})?;
+        let options = &self.files.options;
+        match options.form() == Some("container") && !entry.is_over {
+            true => decode::read_open(&File::open(&entry.path)?, &entry.path, options, add, Some(&mut |_| {}))?,
+            false => decode::read(&entry.path, options, true, Some(&columns), add)?,
+        };
         Ok(chain)
     }
 
@@ -179,19 +169,48 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub fn add(&mut self, record: &[u8]) {
+    /// Adds a record, or why it cannot be read; gives its text.
+    pub fn take(&mut self, found: &decode::Found) -> String {
+        let text = match found {
+            Ok(record) => record.value.to_string(),
+            Err((_, error)) => error.to_string(),
+        };
+        self.add(text.as_bytes());
+        text
+    }
+
+    /// Delivers the last record, which is the last one that was read of this file.
+    pub fn give(
+        &self,
+        output: &TurnOutput,
+        id: u64,
+        entry: &mut Entry,
+        found: &decode::Found,
+        text: &str,
+    ) -> Result<(), Stopped> {
+        (entry.line, entry.records, entry.seen) = (self.count, Some(self.hashes()), None);
+        match found {
+            Ok(record) => output.line(text.as_bytes(), &record.source.to_string(), Some(entry.place(id))),
+            Err((source, _)) => {
+                output.dead_letter(&source.to_string(), &format!("not read: {text}"), b"");
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, record: &[u8]) {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.last).update(record);
         (self.before, self.last) = (self.last, *hasher.finalize().as_bytes());
         self.count += 1;
     }
 
-    fn hash(&self) -> String {
+    pub fn hash(&self) -> String {
         blake3::Hash::from(self.last).to_hex().to_string()
     }
 
     /// The hashes of all, and of all but the last.
-    pub fn hashes(&self) -> (String, String) {
+    fn hashes(&self) -> (String, String) {
         (self.hash(), blake3::Hash::from(self.before).to_hex().to_string())
     }
 }

@@ -79,6 +79,22 @@ fn a_log_that_is_followed_has_whole_lines() {
     wait();
     fs::remove_file(path("pods/a/0.log")).unwrap();
     assert_eq!(turns.text(), "the end");
+    // Nor is what is written as a log goes: a link leads to the next one.
+    #[cfg(unix)]
+    {
+        fs::create_dir_all(path("elsewhere")).unwrap();
+        append(&path("elsewhere/0.log"), &line("F", "before"));
+        std::os::unix::fs::symlink("../elsewhere/0.log", path("pods/link.log")).unwrap();
+        assert_eq!(turns.text(), "before");
+        wait();
+        append(&path("elsewhere/0.log"), &(line("F", "meanwhile") + &line("P", "begun")));
+        fs::rename(path("elsewhere/0.log"), path("elsewhere/old")).unwrap();
+        append(&path("elsewhere/0.log"), &line("F", "after"));
+        let mut found = [turns.text(), turns.text(), turns.text()];
+        found.sort_unstable();
+        assert_eq!(found, ["after", "begun", "meanwhile"]);
+        fs::remove_file(path("pods/link.log")).unwrap();
+    }
     // A program that writes all the time is read, too.
     let is_done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (writer, log) = (is_done.clone(), path("pods/b/0.log"));
