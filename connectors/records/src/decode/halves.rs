@@ -41,7 +41,7 @@ static KNOWN: LazyLock<HashMap<&str, Half>> = LazyLock::new(|| {
     around.chain(first).chain(SECOND.split_whitespace().map(|word| (word, Half::Second))).collect()
 });
 
-// The words are those of the Unicode CLDR (versions 39 to 48), with what older versions wrote. A word that means one half in
+// The words are those of several versions of the Unicode CLDR, with some that older ones wrote. A word that means one half in
 // one language and the other in another is that of the language with more speakers. Single letters, and short words
 // for parts of the day that other languages use for something else, are left out.
 
