@@ -31,6 +31,8 @@ use crate::append::sync_directory;
 pub const KEPT_BYTES: usize = 1 << 20;
 /// Number of letters of earlier processes that are remembered: the last ones.
 const REMEMBERED: usize = 100_000;
+/// So many letters of a source are logged one by one.
+const LOGGED: u64 = 100;
 /// The prefix of every letter.
 const BEGINNING: &[u8] = b"{\"source\":";
 /// Maximum length of a letter: each byte of the record takes at most 6 bytes in JSON and 2 in hexadecimal digits.
@@ -288,8 +290,19 @@ impl DeadLetters {
     fn letter(&self, letter: DeadLetter) {
         let DeadLetter { source, position, reason, .. } = &letter;
         self.count.fetch_add(1, Ordering::Relaxed);
-        *self.counts.lock().entry(source.clone()).or_default() += 1;
-        tracing::warn!(source, position, reason, "dead letter");
+        let number = {
+            let mut counts = self.counts.lock();
+            let count = counts.entry(source.clone()).or_default();
+            *count += 1;
+            *count
+        };
+        let is_written = self.forward.get().is_some() || self.file.lock().is_some();
+        // Of very many, the rest is in the file only.
+        if number <= LOGGED || !is_written {
+            tracing::warn!(source, position, reason, "dead letter");
+        } else if number.is_power_of_two() {
+            tracing::warn!(source, position, reason, dead_letters = number, "more dead letters; not all are logged");
+        }
         let mut file = self.file.lock();
         let Some(file) = &mut *file else {
             self.forward.get().into_iter().for_each(|forward| forward.send(&letter));
