@@ -3,8 +3,20 @@
 # Whether a value is one of these.
 def IN(values): . as $value | any(values; . == $value);
 
-# As jq has it: null is nothing.
-def join($between): map(if . == null then "" else tostring end) | .[:-1][] += $between | reduce .[] as $one (""; . + $one);
+# Regular expressions.
+def test($re): if $re | type == "array" then test($re[0]; $re[1]) else test($re; "") end;
+def match($re; $flags): matches($re; $flags)[];
+def match($re): if $re | type == "array" then match($re[0]; $re[1]) else match($re; "") end;
+def capture($re; $flags): captures($re; $flags)[];
+def capture($re): if $re | type == "array" then capture($re[0]; $re[1]) else capture($re; "") end;
+def scan($re; $flags): scanned($re; "g" + $flags)[];
+def scan($re): if $re | type == "array" then scan($re[0]; $re[1]) else scan($re; "") end;
+def split($re; $flags): between($re; "g" + $flags);
+def splits($re; $flags): split($re; $flags)[];
+def splits($re): splits($re; "");
+def gsub($re; f; $flags): sub($re; f; $flags + "g");
+def gsub($re; f): sub($re; f; "g");
+def sub($re; f): sub($re; f; "");
 
 # What jq has beside these, and the library does not.
 def IN(values; of): any(values; IN(of));
@@ -27,10 +39,6 @@ def fromstream(events):
         else .ends = ($event[0] | length == 1) end;
       if .ends then .value else empty end);
 def truncate_stream(events): . as $depth | null | events | select(.[0] | length > $depth) | .[0] |= .[$depth:];
-def row(text): map(if type == "string" then text elif . == null then "" elif type | IN("number", "boolean") then tostring
-  else error("\(type) (\(tojson[:60])) cannot be in a row of a table") end);
-def @csv: row("\"" + gsub("\""; "\"\"") + "\"") | join(",");
-def @tsv: row(gsub("\\\\"; "\\\\") | gsub("\t"; "\\t") | gsub("\n"; "\\n") | gsub("\r"; "\\r")) | join("\t");
 
 # The messages of a list as chat models take them.
 def chat_messages:

@@ -43,21 +43,21 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("messages_of", v(1), |mut cv| {
             let speaker = cv.0.pop_var();
             let found = values::messages_of(&cv.1.val, &speaker.val);
-            bome(found.map(|found| Value::of(found, 2)).map_err(told))
+            bome(found.map(Value::new).map_err(told))
         }),
         ("form_fields", v(0), |cv| {
             let found = text("form_fields", &cv.1).and_then(|form| {
                 crate::jq::steps(form.len() as u64 / 16);
-                crate::jq::bytes(8 * form.len() as u64);
+                let _lent = crate::jq::Lent::of(8 * form.len() as u64);
                 let fields = form_fields(form.trim().as_bytes());
                 fields.map(Value::new).ok_or_else(|| told(format!("{} is no form", short(&cv.1.val))))
             });
             bome(found)
         }),
-        ("otlp_value", v(0), |cv| bome(Ok(Value::of(values::otlp_value(&cv.1.val), cv.1.depth)))),
+        ("otlp_value", v(0), |cv| bome(Ok(Value::new(values::otlp_value(&cv.1.val))))),
         ("attributes", v(0), |cv| {
             let found = values::attributes(&cv.1.val);
-            bome(found.map(|found| Value::of(found, cv.1.depth)).map_err(told))
+            bome(found.map(Value::new).map_err(told))
         }),
         ("begins", v(1), |mut cv| {
             let beginnings = cv.0.pop_var();
@@ -69,8 +69,7 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
             let selector = cv.0.pop_var();
             let found = text("html_find", &cv.1).and_then(|html| {
                 let selector = text("html_find", &selector)?;
-                let depth = cv.1.depth + 2;
-                html::find(&html, &selector).map(|found| Value::of(found, depth)).map_err(told)
+                html::find(&html, &selector).map(Value::new).map_err(told)
             });
             bome(found)
         }),

@@ -8,15 +8,17 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use jaq_json::Val;
 
 /// Steps for each record, and for each byte of it. A record of 1 kB usually takes some hundreds.
 const STEPS: u64 = 300_000;
 const STEPS_PER_BYTE: u64 = 64;
-/// Bytes for each record, and for each byte of it. What is freed again is counted, too.
+/// Bytes that a program may hold at a time, and how many more for each byte of the record.
 const BYTES: u64 = 24 << 20;
-const BYTES_PER_BYTE: u64 = 512;
+const BYTES_PER_BYTE: u64 = 128;
 /// Maximum size of a text, in bytes, and how much larger it may be for each byte of the record.
 const TEXT: u64 = 4 << 20;
 const TEXT_PER_BYTE: u64 = 4;
@@ -38,12 +40,16 @@ thread_local! {
     static RUNS: Cell<bool> = const { Cell::new(false) };
     static STEPS_LEFT: Cell<u64> = const { Cell::new(0) };
     static BYTES_LEFT: Cell<u64> = const { Cell::new(0) };
+    static BYTES_MOST: Cell<u64> = const { Cell::new(0) };
     static LONGEST: Cell<u64> = const { Cell::new(0) };
     static START: Cell<usize> = const { Cell::new(0) };
-    /// Number of the runs of this thread, and of the regular expressions of this one.
+    /// Number of this run, and of its regular expressions.
     static RUN: Cell<u64> = const { Cell::new(0) };
     static PATTERNS: Cell<u32> = const { Cell::new(0) };
 }
+
+/// Number of all runs.
+static ALL: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a program on a value of so many bytes.
 ///
@@ -53,9 +59,10 @@ thread_local! {
 pub(super) fn bounded<T>(size: u64, program: impl FnOnce() -> T) -> Result<T, &'static str> {
     STEPS_LEFT.set(STEPS + size * STEPS_PER_BYTE);
     BYTES_LEFT.set(BYTES + size * BYTES_PER_BYTE);
+    BYTES_MOST.set(BYTES_LEFT.get());
     LONGEST.set(TEXT + size * TEXT_PER_BYTE);
     START.set(here());
-    RUN.set(RUN.get() + 1);
+    RUN.set(ALL.fetch_add(1, Relaxed) + 1);
     PATTERNS.set(0);
     RUNS.set(true);
     // What the program leaves behind when it ends in the middle is dropped.
@@ -85,10 +92,50 @@ pub(crate) fn steps(number: u64) {
     take(&STEPS_LEFT, number, "it takes too many steps: it may not end");
 }
 
-/// Counts bytes of memory.
+/// Counts bytes of memory that are taken.
 #[inline]
 pub(crate) fn bytes(number: u64) {
     take(&BYTES_LEFT, number, "it needs too much memory");
+}
+
+/// Counts bytes of memory that are given back.
+#[inline]
+pub(super) fn freed(number: u64) {
+    if RUNS.get() {
+        let left = BYTES_LEFT.get().saturating_add(number);
+        #[cfg(test)]
+        DRIFT.set(DRIFT.get().max(left.saturating_sub(BYTES_MOST.get())));
+        BYTES_LEFT.set(left.min(BYTES_MOST.get()));
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many more bytes were given back than taken.
+    pub(super) static DRIFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes of memory that are taken for a while.
+pub(crate) struct Lent(u64);
+
+impl Lent {
+    /// Counts them, until this is dropped.
+    pub fn of(number: u64) -> Self {
+        bytes(number);
+        Self(number)
+    }
+
+    /// Counts more.
+    pub fn more(&mut self, number: u64) {
+        bytes(number);
+        self.0 += number;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        freed(self.0);
+    }
 }
 
 #[inline]
@@ -100,9 +147,8 @@ fn take(of: &'static std::thread::LocalKey<Cell<u64>>, number: u64, what: &'stat
     }
 }
 
-/// Counts a text of so many bytes, of which `new` are copied.
-pub(super) fn text(length: u64, new: u64) {
-    bytes(new.saturating_add(96));
+/// Ends the program if a text of so many bytes is too long.
+pub(super) fn text(length: u64) {
     if length > LONGEST.get() && RUNS.get() {
         spend("it makes a text that is too long");
     }
@@ -123,7 +169,7 @@ pub(super) fn path(is_long: bool) {
     }
 }
 
-/// The number of this run on its thread.
+/// The number of this run.
 pub(super) fn run() -> u64 {
     RUN.get()
 }

@@ -1,18 +1,23 @@
 //! jq programs, with limits of what they may do with one record.
 
+mod access;
+mod held;
 mod limits;
+mod matches;
 mod natives;
 mod ops;
 mod patterns;
 mod program;
+mod texts;
 mod value;
+mod write;
 
 use jaq_core::{Ctx, Vars, data, unwrap_valr};
-use jaq_json::Val;
+use jaq_json::{Num, Val};
 
 use crate::message::text_of;
 
-pub(crate) use self::limits::{bytes, steps};
+pub(crate) use self::limits::{Lent, bytes, steps};
 pub(crate) use self::natives::{Own, parsed, shown};
 pub use self::program::ProgramError;
 pub(crate) use self::value::Value;
@@ -51,12 +56,14 @@ impl Program {
         each: &mut dyn FnMut(Val) -> Result<(), String>,
     ) -> Result<(), String> {
         let (size, depth) = limits::size_of(&value);
-        let variables: Vec<(Val, u32)> =
-            variables.iter().chain(&self.environment).map(|value| (value.clone(), limits::size_of(value).1)).collect();
+        let variables: Vec<(&Val, u32)> =
+            variables.iter().chain(&self.environment).map(|value| (value, limits::size_of(value).1)).collect();
         let run = || {
-            let variables = variables.into_iter().map(|(value, depth)| Value::of(value, depth));
+            // The record is held by the caller, too, so that no part of it is given back.
+            let variables = variables.iter().map(|(value, depth)| Value::of(held::shared(value), *depth));
             let context = Ctx::<data::JustLut<Value>>::new(&self.filter.lut, Vars::new(variables));
-            for given in self.filter.id.run((context, Value::of(value, depth))).map(unwrap_valr) {
+            let value = Value::of(held::shared(&value), depth);
+            for given in self.filter.id.run((context, value)).map(unwrap_valr) {
                 let given = given.map_err(|error| {
                     let value = error.into_val();
                     let text = text_of(&value.val).unwrap_or_else(|| value.to_string());
@@ -67,12 +74,36 @@ impl Program {
                 })?;
                 // What follows looks at all of it.
                 limits::walk(&given.val);
-                each(given.val)?;
+                each(finite(given.into_val()))?;
             }
             Ok(())
         };
         limits::bounded(size, run).unwrap_or_else(|spent| Err(format!("the program was ended: {spent}")))
     }
+}
+
+/// A value as JSON can hold it: null is no number, and the largest number stands for those without an end.
+fn finite(value: Val) -> Val {
+    fn is_odd(value: &Val) -> bool {
+        match value {
+            Val::Num(Num::Float(number)) => !number.is_finite(),
+            Val::Arr(values) => values.iter().any(is_odd),
+            Val::Obj(fields) => fields.values().any(is_odd),
+            _ => false,
+        }
+    }
+    fn mended(value: &Val) -> Val {
+        match value {
+            Val::Num(Num::Float(number)) if number.is_nan() => Val::Null,
+            Val::Num(Num::Float(number)) => Val::from(write::finite(*number)),
+            Val::Arr(values) => values.iter().map(mended).collect(),
+            Val::Obj(fields) => {
+                Val::obj(fields.iter().map(|(name, value)| (name.clone(), mended(value))).collect())
+            }
+            other => other.clone(),
+        }
+    }
+    if is_odd(&value) { mended(&value) } else { value }
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use jaq_core::{Error, Native, RunPtr, ValR};
 use jaq_json::{Num, Val};
 use jaq_std::ValT as _;
 
-use super::limits::{self, bytes, steps, walk};
+use super::limits::{self, Lent, steps, walk};
 use super::value::{Value, told};
+use super::{held, write};
 use crate::decode::{Odd, json};
 
 /// Counts calls; what is given to it comes out. No program can name it.
@@ -20,7 +21,9 @@ pub(crate) type Own = (&'static str, Box<[jaq_core::Bind]>, RunPtr<JustLut<Value
 
 /// The filters.
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 7] = [
+    let all: [Own; 9] = [
+        ("nan", v(0), |_| bome(Ok(f64::NAN.into()))),
+        ("infinite", v(0), |_| bome(Ok(f64::INFINITY.into()))),
         ("fromjson", v(0), |cv| bome(from_json(&cv.1))),
         ("tojson", v(0), |cv| bome(Ok(Value::from(cv.1.to_string())))),
         ("length", v(0), |cv| bome(length(&cv.1))),
@@ -30,10 +33,7 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("bsearch", v(1), |cv| {
             unary(cv, |sorted, sought| {
                 let Val::Arr(list) = &sorted.val else { return Err(Error::typ(sorted, "array")) };
-                let before = |value: &Val| {
-                    let value = Value::of(value.clone(), sorted.depth);
-                    value.cmp(&sought)
-                };
+                let before = |value: &Val| Value::of(held::shared(value), sorted.depth).cmp(&sought);
                 Ok(match list.binary_search_by(before) {
                     Ok(at) => (at as isize).into(),
                     Err(at) => (-1 - at as isize).into(),
@@ -71,14 +71,14 @@ fn from_json(value: &Value) -> ValR<Value> {
 /// The value that a text is in JSON.
 pub(crate) fn parsed(text: &[u8]) -> Result<Val, String> {
     steps(text.len() as u64 / 64);
-    bytes(40 * text.len() as u64);
+    let _lent = Lent::of(40 * text.len() as u64);
     json(text, &mut Odd::default())
 }
 
 /// A value in JSON.
 pub(crate) fn shown(value: &Val) -> String {
     walk(value);
-    value.to_string()
+    write::Json(value).to_string()
 }
 
 fn length(value: &Value) -> ValR<Value> {
@@ -137,7 +137,7 @@ fn has(of: &Value, key: &Value) -> ValR<Value> {
     }
 }
 
-fn indices(of: &Value, sought: &Value) -> ValR<Value> {
+pub(super) fn indices(of: &Value, sought: &Value) -> ValR<Value> {
     let found: Vec<usize> = match (&of.val, &sought.val) {
         (Val::Null, _) => return Ok(Value::of(Val::Null, 0)),
         (Val::TStr(text), Val::TStr(part)) => {

@@ -4,6 +4,7 @@
 //! counted, and filters that a definition hands on to itself are bound once, outside, because otherwise each call would
 //! keep the filters of all calls before it. Filters of the library that depend on more than the record are replaced.
 
+use std::collections::HashSet;
 use std::thread;
 
 use jaq_core::compile;
@@ -11,12 +12,13 @@ use jaq_core::data::JustLut;
 use jaq_core::load::lex::{self, StrPart, Token};
 use jaq_core::load::parse::{BinaryOp, Def, Expect, Parser, Pattern, Term};
 use jaq_core::load::{self, Arena, File, Lexer, Loader};
+use jaq_core::native::Fun;
 use jaq_core::path::{Part, Path};
 use jaq_core::{Compiler, Filter};
 
 use super::natives::TICK;
 use super::value::Value;
-use super::{natives, patterns};
+use super::{matches, natives, patterns, texts};
 use crate::functions;
 
 /// Maximum length of a program, in bytes.
@@ -78,7 +80,14 @@ pub(super) fn compile(
 fn compiled(code: &str, variables: &[&str], environment: &[String]) -> Result<Filter<JustLut<Value>>, ProgramError> {
     let arena = Arena::default();
     let own = load::parse(functions::DEFINITIONS, |parser| parser.defs()).unwrap_or_default();
-    let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()).chain(own);
+    let filters: Vec<Fun<JustLut<Value>>> = [natives::natives().collect(), functions::natives().collect()]
+        .into_iter()
+        .chain([matches::natives().collect::<Vec<_>>(), texts::natives().collect()])
+        .flatten()
+        .collect();
+    let replaced: HashSet<(&str, usize)> = filters.iter().map(|(name, args, _)| (*name, args.len())).collect();
+    let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
+    let definitions = definitions.filter(|def| !replaced.contains(&(def.name, def.args.len()))).chain(own);
     let mut changes = Changes { arena: &arena, number: 0, code, environment };
     let mut all = Vec::new();
     for definition in definitions {
@@ -87,9 +96,10 @@ fn compiled(code: &str, variables: &[&str], environment: &[String]) -> Result<Fi
     let mut main = parsed(code)?;
     changes.term(&mut main, 0)?;
     all.push(Def { name: MAIN, args: Vec::new(), body: main });
-    let known = jaq_core::funs().chain(jaq_std::funs()).filter(|(name, ..)| !patterns::NAMES.contains(name));
-    let known = known.filter(|(name, ..)| functions::is_known(name));
-    let known = known.chain(natives::natives()).chain(patterns::natives()).chain(functions::natives());
+    let known = jaq_core::funs().chain(jaq_std::funs());
+    let known = known.filter(|(name, args, _)| !replaced.contains(&(*name, args.len())) && functions::is_known(name));
+    let known: Vec<_> = known.collect();
+    let known = known.into_iter().chain(filters);
     let modules = Loader::new(all).load(&arena, File { code: MAIN, path: () });
     let modules = modules.map_err(|_| at(code, "", "the program is wrong".to_owned()))?;
     let seen = (!environment.is_empty()).then_some(ENVIRONMENT);

@@ -146,7 +146,7 @@ fn hostile_programs_and_records_are_ended() {
         ("[range(10000) | tostring as $x | \"a\" | test($x + \"\\\\w{20}\")] | length", "1", ended),
         ("[match(\"(a?){400}(a?){400}\"; \"g\")] | length", &letters, "25"),
         ("test(. + \"(\")", &letters, "regex"),
-        ("test(\"(\" * 100000)", "1", ended),
+        ("\"a\" | test(\"(\" * 100000)", "1", ended),
         // Records.
         ("fromjson", &open, "cannot parse"),
         ("fromjson | . * . | length", &digits, ""),
@@ -174,14 +174,15 @@ fn hostile_programs_and_records_are_ended() {
         let (before, begun) = (TAKEN.get(), Instant::now());
         let found = run(code, record);
         let (time, most) = (begun.elapsed(), MOST.get() - before);
+        let drift = limits::DRIFT.replace(0);
         println!("{shown}: {time:?}, {} kB: {}", most >> 10, format!("{found:?}").chars().take(90).collect::<String>());
         let told = match &found {
             Ok(given) => given.join(" "),
             Err(reason) => reason.clone(),
         };
         let is_right = told.contains(expected) && time < Duration::from_secs(10) && most < 64 << 20;
-        if !is_right {
-            wrong.push(format!("{shown}: {time:?}, {most} bytes: {}", told.chars().take(300).collect::<String>()));
+        if !is_right || drift > 0 {
+            wrong.push(format!("{shown} (drift {drift}): {time:?}, {most} bytes: {}", told.chars().take(300).collect::<String>()));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -190,6 +191,7 @@ fn hostile_programs_and_records_are_ended() {
 /// What programs may do is what jq does.
 #[test]
 fn programs_do_what_those_of_jq_do() {
+    let mut wrong = Vec::new();
     for (code, record, expected) in [
         ("[.[] | select(. > 1)]", "[1, 2, 3]", "[2,3]"),
         ("map(. + 1) | add", "[1, 2]", "5"),
@@ -265,8 +267,11 @@ fn programs_do_what_those_of_jq_do() {
         ("date, dateadd(\"seconds\"; 5), datesub(\"seconds\"; 5)", "0", "\"1970-01-01T00:00:00Z\" 5 -5"),
     ] {
         let told = run(code, record).map_or_else(|reason| reason, |given| given.join(" "));
-        assert!(told.contains(expected) && (told == expected || !expected.starts_with('[')), "{code}: {told}");
+        if !told.contains(expected) || (told != expected && expected.starts_with('[')) {
+            wrong.push(format!("{code}: {told}"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Each error is where somebody would look for it.
