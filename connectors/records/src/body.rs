@@ -5,7 +5,7 @@ use std::fmt;
 use jaq_json::Val;
 
 use crate::decode::{self, Odd};
-use crate::jq::{Program, ProgramError};
+use crate::jq::{self, Program, ProgramError};
 use crate::message::text_of;
 use crate::options::options;
 
@@ -78,7 +78,7 @@ impl Body {
         self.program.run(decode::value(json, &mut Odd::default())?, &[], &mut |value| {
             made.push(match &value {
                 Val::TStr(_) | Val::BStr(_) => Made::Text(text_of(&value).unwrap_or_default()),
-                other => Made::Json(other.to_string()),
+                other => Made::Json(jq::shown(other)),
             });
             match made.len() <= VALUES {
                 true => Ok(()),

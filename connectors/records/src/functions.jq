@@ -18,6 +18,21 @@ def gsub($re; f; $flags): sub($re; f; $flags + "g");
 def gsub($re; f): sub($re; f; "g");
 def sub($re; f): sub($re; f; "");
 
+# Lists, and parts of values.
+def flatten: flatten(1e9);
+def nth($n; f): if $n < 0 then error("there is no place \($n)") else first(skip($n; f)) end;
+def del(f): delpaths([path(f)]);
+def pick(f): . as $whole | reduce path(f) as $path (null; setpath($path; $whole | getpath($path)));
+def from_entries:
+  reduce .[] as $one ({}; . + {($one | if .key == null then .k // .name // .Name // .K // .Key else .key end):
+    ($one | if has("value") then .value elif has("v") then .v elif has("Value") then .Value else .V end)});
+
+# Numbers and times.
+def gamma: lgamma;
+def nearbyint: rint;
+def todateiso8601: strftime("%Y-%m-%dT%H:%M:%SZ");
+def todate: todateiso8601;
+
 # What jq has beside these, and the library does not.
 def IN(values; of): any(values; IN(of));
 def INDEX(values; f): reduce values as $value ({}; .[$value | f | tostring] |= $value);

@@ -9,7 +9,7 @@ use jaq_json::{Map, Num, Val};
 use jaq_std::ValT as _;
 
 use super::held::{self, Parts};
-use super::limits::{bytes, steps, walk};
+use super::limits::{bytes, steps};
 use super::value::{Value, of_digits, told};
 
 /// Maximum number of places that are filled up when an index is behind the end of a list.
@@ -41,7 +41,7 @@ fn nulls(number: usize) -> impl ExactSizeIterator<Item = Val> {
 }
 
 /// The place in a list of this length that an index names.
-fn place(index: &Val, length: usize) -> Option<usize> {
+pub(super) fn place(index: &Val, length: usize) -> Option<usize> {
     let number = index_of(index)?;
     let at = if number < 0 { length.checked_sub(number.unsigned_abs())? } else { number.unsigned_abs() };
     (at < length).then_some(at)
@@ -74,6 +74,12 @@ fn slice(index: &Map) -> (Option<Value>, Option<Value>) {
     (bound("start"), bound("end"))
 }
 
+/// The places of a slice, as an index names it.
+pub(super) fn slice_of(index: &Map, length: usize) -> Option<std::ops::Range<usize>> {
+    let (start, end) = slice(index);
+    places(&(start.as_ref()..end.as_ref()), length).map(|(from, to)| from..to)
+}
+
 /// The places of bytes at which characters are.
 fn of_characters(text: &[u8], range: &Range<&Value>) -> Option<(usize, usize)> {
     steps(text.len() as u64 / 64);
@@ -97,9 +103,9 @@ impl ValT for Value {
         bytes(held::object(0));
         let (mut depth, mut fields) = (0, Map::default());
         for (name, value) in pairs {
-            depth = depth.max(value.depth).max(name.depth);
-            if name.depth > 0 {
-                walk(&name.val);
+            depth = depth.max(value.depth);
+            if !matches!(name.val, Val::TStr(_)) {
+                return Err(told(&format_args!("{name} cannot be the name of a field, because it is no text")));
             }
             held::insert(&mut fields, name.into_val(), value.into_val());
         }
@@ -133,10 +139,6 @@ impl ValT for Value {
         let found = match (&self.val, &index.val) {
             (Val::Null, Val::Null | Val::Num(_) | Val::TStr(_) | Val::Obj(_)) => None,
             (Val::Obj(fields), Val::TStr(_)) => fields.get(&index.val),
-            (Val::Obj(fields), _) => {
-                walk(&index.val);
-                fields.get(&index.val)
-            }
             (Val::Arr(values), Val::Num(_)) => place(&index.val, values.len()).and_then(|at| values.get(at)),
             (Val::Arr(_), Val::Arr(_)) => return super::natives::indices(&self, index),
             (Val::Arr(_) | Val::TStr(_) | Val::BStr(_), Val::Obj(bounds)) => {
@@ -182,7 +184,7 @@ impl ValT for Value {
         match &self.val {
             Val::Arr(_) => {
                 let Ok(parts) = Parts::of(self) else { return Ok(Self::default()) };
-                let values: Vec<Val> = parts.flat_map(f).map(changed).collect::<Result<_, _>>()?;
+                let values: Vec<Val> = parts.filter_map(|part| f(part).next()).map(changed).collect::<Result<_, _>>()?;
                 Ok(Self::of(held::listed(values), deepest.get() + 1))
             }
             Val::Obj(_) => {
@@ -221,8 +223,9 @@ impl ValT for Value {
         let mut deepest = depth;
         match &mut self.val {
             Val::Obj(fields) => {
-                if index.depth > 0 {
-                    walk(&index.val);
+                if !matches!(index.val, Val::TStr(_)) {
+                    let index = index.clone();
+                    return opt.fail(self, |value| Exn::from(Error::index(value, index)));
                 }
                 let fields = held::fields_mut(fields);
                 let before = fields.get_mut(&index.val).map(std::mem::take);

@@ -3,6 +3,7 @@
 mod access;
 mod held;
 mod limits;
+mod lists;
 mod matches;
 mod natives;
 mod ops;

@@ -27,7 +27,7 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("fromjson", v(0), |cv| bome(from_json(&cv.1))),
         ("tojson", v(0), |cv| bome(Ok(Value::from(cv.1.to_string())))),
         ("length", v(0), |cv| bome(length(&cv.1))),
-        ("contains", v(1), |cv| unary(cv, |whole, part| Ok(contains(&whole.val, &part.val).into()))),
+        ("contains", v(1), |cv| unary(cv, |whole, part| contained(&whole, &part))),
         ("has", v(1), |cv| unary(cv, |of, key| has(&of, &key))),
         ("indices", v(1), |cv| unary(cv, |of, sought| indices(&of, &sought))),
         ("bsearch", v(1), |cv| {
@@ -109,6 +109,16 @@ fn is_within(text: &[u8], part: &[u8]) -> bool {
     }
 }
 
+fn contained(whole: &Value, part: &Value) -> ValR<Value> {
+    match std::mem::discriminant(&whole.val) == std::mem::discriminant(&part.val) {
+        true => Ok(contains(&whole.val, &part.val).into()),
+        false if matches!((&whole.val, &part.val), (Val::TStr(_) | Val::BStr(_), Val::TStr(_) | Val::BStr(_))) => {
+            Ok(contains(&whole.val, &part.val).into())
+        }
+        false => Err(told(&format_args!("{whole} cannot contain {part}, because it is of another type"))),
+    }
+}
+
 fn contains(whole: &Val, part: &Val) -> bool {
     steps(1);
     match (whole, part) {
@@ -123,15 +133,11 @@ fn contains(whole: &Val, part: &Val) -> bool {
 
 fn has(of: &Value, key: &Value) -> ValR<Value> {
     steps(1);
-    if key.depth > 0 {
-        walk(&key.val);
-    }
     match (&of.val, &key.val) {
         (Val::Null, _) => Ok(false.into()),
-        (Val::Obj(fields), key) => Ok(fields.contains_key(key).into()),
-        (Val::Arr(list), Val::Num(number)) => {
-            let at = number.as_isize().map(|at| if at < 0 { at + list.len() as isize } else { at });
-            Ok(at.is_some_and(|at| at >= 0 && (at as usize) < list.len()).into())
+        (Val::Obj(fields), name @ Val::TStr(_)) => Ok(fields.contains_key(name).into()),
+        (Val::Arr(list), Val::Num(_)) => {
+            Ok(key.as_f64().is_some_and(|at| at >= 0.0 && at < list.len() as f64).into())
         }
         _ => Err(Error::index(of.clone(), key.clone())),
     }
@@ -139,7 +145,8 @@ fn has(of: &Value, key: &Value) -> ValR<Value> {
 
 pub(super) fn indices(of: &Value, sought: &Value) -> ValR<Value> {
     let found: Vec<usize> = match (&of.val, &sought.val) {
-        (Val::Null, _) => return Ok(Value::of(Val::Null, 0)),
+        (Val::Null, _) => return Ok(Value::default()),
+        (Val::Obj(_), Val::TStr(_)) => return jaq_core::ValT::index(of.clone(), sought),
         (Val::TStr(text), Val::TStr(part)) => {
             steps(text.len() as u64 / 64);
             let (text, part) = (String::from_utf8_lossy(text), String::from_utf8_lossy(part));

@@ -60,7 +60,7 @@ impl Pattern {
             return Err(format!("invalid regex flag: {flag}"));
         }
         let has = |flag| flags.contains(flag);
-        let (any_line, any_letter) = (has('m') || has('p'), has('s') || has('p'));
+        let (any_line, any_letter) = (has('m'), has('p'));
         let parsed = ParserBuilder::new()
             .utf8(false)
             .nest_limit(100)

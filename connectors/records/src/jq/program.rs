@@ -18,7 +18,7 @@ use jaq_core::{Compiler, Filter};
 
 use super::natives::TICK;
 use super::value::Value;
-use super::{matches, natives, patterns, texts};
+use super::{lists, matches, natives, patterns, texts};
 use crate::functions;
 
 /// Maximum length of a program, in bytes.
@@ -82,7 +82,7 @@ fn compiled(code: &str, variables: &[&str], environment: &[String]) -> Result<Fi
     let own = load::parse(functions::DEFINITIONS, |parser| parser.defs()).unwrap_or_default();
     let filters: Vec<Fun<JustLut<Value>>> = [natives::natives().collect(), functions::natives().collect()]
         .into_iter()
-        .chain([matches::natives().collect::<Vec<_>>(), texts::natives().collect()])
+        .chain([matches::natives().collect::<Vec<_>>(), texts::natives().collect(), lists::natives().collect()])
         .flatten()
         .collect();
     let replaced: HashSet<(&str, usize)> = filters.iter().map(|(name, args, _)| (*name, args.len())).collect();

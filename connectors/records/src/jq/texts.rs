@@ -166,7 +166,7 @@ fn html(text: &mut String, letter: char) {
         '<' => text.push_str("&lt;"),
         '>' => text.push_str("&gt;"),
         '&' => text.push_str("&amp;"),
-        '\'' => text.push_str("&#39;"),
+        '\'' => text.push_str("&apos;"),
         '"' => text.push_str("&quot;"),
         letter => text.push(letter),
     }

@@ -1,0 +1,188 @@
+//! Filters of jq for lists and for parts of values.
+
+use std::collections::BTreeSet;
+
+use jaq_core::data::JustLut;
+use jaq_core::native::{Fun, bome, run, unary, v};
+use jaq_core::{Error, ValR};
+use jaq_json::{Map, Val};
+use jaq_std::ValT as _;
+
+use super::access::{place, slice_of};
+use super::held::{self, Parts};
+use super::limits::{Lent, steps, walk};
+use super::natives::Own;
+use super::value::{Value, of_digits, told};
+
+pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
+    let all: [Own; 4] = [
+        ("flatten", v(1), |cv| unary(cv, flatten)),
+        ("delpaths", v(1), |cv| unary(cv, without)),
+        ("reverse", v(0), |cv| bome(reverse(cv.1))),
+        ("tonumber", v(0), |cv| bome(number(cv.1))),
+    ];
+    all.into_iter().map(run::<JustLut<Value>>)
+}
+
+fn flatten(of: Value, depth: Value) -> ValR<Value> {
+    let Some(levels) = depth.as_f64() else { return Err(Error::typ(depth, "number")) };
+    if levels < 0.0 {
+        return Err(told(&"the depth of flatten is not below 0"));
+    }
+    fn flat(of: Parts, levels: f64, all: &mut Vec<Val>, lent: &mut Lent) {
+        for part in of {
+            steps(1);
+            match &part.val {
+                Val::Arr(_) if levels > 0.0 => {
+                    if let Ok(parts) = Parts::of(part) {
+                        flat(parts, levels - 1.0, all, lent);
+                    }
+                }
+                _ => {
+                    lent.more(held::list(1) - held::list(0));
+                    all.push(part.into_val());
+                }
+            }
+        }
+    }
+    let inner = of.depth;
+    let parts = Parts::of(of).map_err(|other| told(&format_args!("{other} cannot be flattened, because it is no list")))?;
+    let (mut all, mut lent) = (Vec::new(), Lent::of(0));
+    flat(parts, levels, &mut all, &mut lent);
+    drop(lent);
+    Ok(Value::of(held::listed(all), inner))
+}
+
+fn reverse(of: Value) -> ValR<Value> {
+    let depth = of.depth;
+    match &of.val {
+        Val::Null => Ok(Value::of(held::listed(Vec::new()), 1)),
+        Val::Obj(fields) if fields.is_empty() => Ok(Value::of(held::listed(Vec::new()), 1)),
+        Val::Arr(values) => {
+            steps(values.len() as u64 / 4);
+            let Ok(parts) = Parts::of(of) else { return Ok(Value::default()) };
+            let mut values: Vec<Val> = parts.map(Value::into_val).collect();
+            values.reverse();
+            Ok(Value::of(held::listed(values), depth))
+        }
+        _ => Err(told(&format_args!("{of} cannot be reversed, because it is no list"))),
+    }
+}
+
+/// The number that a text is. Its digits stay as they are.
+fn number(value: Value) -> ValR<Value> {
+    let text = match &value.val {
+        Val::Num(_) => return Ok(value),
+        Val::TStr(text) => String::from_utf8_lossy(text).trim().to_owned(),
+        _ => return Err(told(&format_args!("{value} cannot be a number"))),
+    };
+    steps(text.len() as u64 / 64);
+    let fails = || Err(told(&format_args!("{value} cannot be a number")));
+    match text.trim_start_matches('-').to_lowercase().as_str() {
+        "nan" => return Ok(f64::NAN.into()),
+        "infinity" => return Ok(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }.into()),
+        _ => {}
+    }
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
+    if !is_digits || text.parse::<f64>().is_err() {
+        return fails();
+    }
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(&text)),
+    };
+    let digits = match digits.trim_start_matches('0') {
+        rest if rest.starts_with(|first: char| first.is_ascii_digit()) => rest.to_owned(),
+        rest => format!("0{rest}"),
+    };
+    of_digits(&format!("{sign}{}", digits.replace(".e", "e").replace(".E", "E").trim_end_matches('.')))
+}
+
+/// A value without what is at these paths, all of which are those of the value as it is.
+fn without(value: Value, paths: Value) -> ValR<Value> {
+    walk(&paths.val);
+    let Val::Arr(list) = &paths.val else { return Err(Error::typ(paths, "array")) };
+    let mut all: Vec<&[Val]> = Vec::with_capacity(list.len());
+    for path in list.iter() {
+        match path {
+            Val::Arr(path) => all.push(path),
+            _ => return Err(told(&"a path is a list")),
+        }
+    }
+    steps(all.len() as u64);
+    all.sort();
+    match all.first() {
+        None => Ok(value),
+        Some([]) => Ok(Value::default()),
+        Some(_) => delete(value, &all),
+    }
+}
+
+/// Deletes paths that are sorted and not empty.
+fn delete(value: Value, paths: &[&[Val]]) -> ValR<Value> {
+    let depth = value.depth;
+    let groups = paths.chunk_by(|one, other| one.first() == other.first());
+    match &value.val {
+        Val::Null => return Ok(value),
+        Val::Arr(_) | Val::Obj(_) => {}
+        _ => return Err(told(&format_args!("{value} has no parts to delete"))),
+    }
+    let mut val = value.into_val();
+    match &mut val {
+        Val::Obj(fields) => {
+            let fields = held::fields_mut(fields);
+            for group in groups {
+                let Some(name @ Val::TStr(_)) = group[0].first() else {
+                    return Err(told(&"a field is deleted by its name"));
+                };
+                delete_field(fields, name, group, depth)?;
+            }
+        }
+        Val::Arr(values) => {
+            let values = held::list_mut(values);
+            let mut gone = BTreeSet::new();
+            for group in groups {
+                let Some(index) = group[0].first() else { continue };
+                let places = match index {
+                    Val::Obj(bounds) => slice_of(bounds, values.len()),
+                    Val::Num(_) => Some(place(index, values.len()).map_or(0..0, |at| at..at + 1)),
+                    _ => None,
+                };
+                let Some(places) = places else { return Err(told(&"an element is deleted by its place")) };
+                if group[0].len() == 1 {
+                    steps(places.len() as u64 / 16);
+                    gone.extend(places);
+                } else if matches!(index, Val::Num(_)) && !places.is_empty() {
+                    let part = Value::part(std::mem::take(&mut values[places.start]), depth);
+                    values[places.start] = delete(part, &rest(group))?.into_val();
+                }
+            }
+            let mut at = 0;
+            let removed: Vec<Val> = values
+                .extract_if(.., |_| {
+                    at += 1;
+                    gone.contains(&(at - 1))
+                })
+                .collect();
+            held::less(removed.len());
+            removed.into_iter().for_each(held::dropped);
+        }
+        _ => {}
+    }
+    Ok(Value::of(val, depth))
+}
+
+/// The paths within the part that all of them begin with.
+fn rest<'a>(group: &[&'a [Val]]) -> Vec<&'a [Val]> {
+    group.iter().filter_map(|path| path.get(1..)).filter(|path| !path.is_empty()).collect()
+}
+
+fn delete_field(fields: &mut Map, name: &Val, group: &[&[Val]], depth: u32) -> Result<(), Error<Value>> {
+    if group[0].len() == 1 {
+        held::remove(fields, name);
+    } else if let Some(part) = fields.get_mut(name) {
+        let part_of = Value::part(std::mem::take(part), depth);
+        *part = delete(part_of, &rest(group))?.into_val();
+    }
+    Ok(())
+}
