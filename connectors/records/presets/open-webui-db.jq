@@ -6,4 +6,4 @@
 | [.[] | $all[.] | select((.error // false) == false) | select(.role == "user" or .done != false)] | length as $count | to_entries[]
 | .key as $at | .value
 | {id: "\($id)/\(.id)", parent: "\($id)/\(.parentId // "")", conversation: $id, speaker: (.role | role), time: .timestamp, last: ($at + 1 == $count),
-   text: (.content | parts_text | sub("^\\s*<details type=\"reasoning\".*?</details>\\s*"; ""; "s"))}
+   text: (.content | parts_text | sub("^\\s*<details type=\"reasoning\".*?</details>\\s*"; ""; "p"))}

@@ -105,7 +105,7 @@ impl ValT for Value {
         for (name, value) in pairs {
             depth = depth.max(value.depth);
             if !matches!(name.val, Val::TStr(_)) {
-                return Err(told(&format_args!("{name} cannot be the name of a field, because it is no text")));
+                return Err(told(&format_args!("{name:#} cannot be the name of a field, because it is no text")));
             }
             held::insert(&mut fields, name.into_val(), value.into_val());
         }
@@ -184,7 +184,8 @@ impl ValT for Value {
         match &self.val {
             Val::Arr(_) => {
                 let Ok(parts) = Parts::of(self) else { return Ok(Self::default()) };
-                let values: Vec<Val> = parts.filter_map(|part| f(part).next()).map(changed).collect::<Result<_, _>>()?;
+                let values: Vec<Val> =
+                    parts.filter_map(|part| f(part).next()).map(changed).collect::<Result<_, _>>()?;
                 Ok(Self::of(held::listed(values), deepest.get() + 1))
             }
             Val::Obj(_) => {
@@ -259,13 +260,14 @@ impl ValT for Value {
             Val::Arr(values) => {
                 let Some(at) = place(&index.val, values.len()) else {
                     let index = index.clone();
-                    return opt.fail(self, |_| Exn::from(told(&format_args!("index {index} out of bounds"))));
+                    return opt.fail(self, |_| Exn::from(told(&format_args!("index {index:#} out of bounds"))));
                 };
                 let values = held::list_mut(values);
                 let before = std::mem::take(&mut values[at]);
                 match f(Self::part(before, depth)).next().transpose()? {
                     Some(value) => values[at] = deeper(value, &mut deepest),
                     None => {
+                        steps((values.len() - at) as u64 / 64);
                         values.remove(at);
                         held::less(1);
                     }
@@ -307,6 +309,7 @@ impl ValT for Value {
                 parts.map(Self::into_val).collect()
             }
         };
+        steps((values.len() - from) as u64 / 64);
         let values = held::list_mut(values);
         bytes(held::list(new.len()) - held::list(0));
         let before: Vec<Val> = values.splice(from..to, new).collect();

@@ -167,6 +167,7 @@ pub(super) fn less(number: usize) {
 
 /// Takes a field out of an object.
 pub(super) fn remove(fields: &mut Map, name: &Val) {
+    steps(fields.len() as u64 / 64);
     if let Some((name, value)) = fields.shift_remove_entry(name) {
         freed(FIELD);
         dropped(name);

@@ -46,7 +46,8 @@ fn flatten(of: Value, depth: Value) -> ValR<Value> {
         }
     }
     let inner = of.depth;
-    let parts = Parts::of(of).map_err(|other| told(&format_args!("{other} cannot be flattened, because it is no list")))?;
+    let parts =
+        Parts::of(of).map_err(|other| told(&format_args!("{other:#} cannot be flattened, because it is no list")))?;
     let (mut all, mut lent) = (Vec::new(), Lent::of(0));
     flat(parts, levels, &mut all, &mut lent);
     drop(lent);
@@ -65,7 +66,7 @@ fn reverse(of: Value) -> ValR<Value> {
             values.reverse();
             Ok(Value::of(held::listed(values), depth))
         }
-        _ => Err(told(&format_args!("{of} cannot be reversed, because it is no list"))),
+        _ => Err(told(&format_args!("{of:#} cannot be reversed, because it is no list"))),
     }
 }
 
@@ -74,10 +75,10 @@ fn number(value: Value) -> ValR<Value> {
     let text = match &value.val {
         Val::Num(_) => return Ok(value),
         Val::TStr(text) => String::from_utf8_lossy(text).trim().to_owned(),
-        _ => return Err(told(&format_args!("{value} cannot be a number"))),
+        _ => return Err(told(&format_args!("{value:#} cannot be a number"))),
     };
     steps(text.len() as u64 / 64);
-    let fails = || Err(told(&format_args!("{value} cannot be a number")));
+    let fails = || Err(told(&format_args!("{value:#} cannot be a number")));
     match text.trim_start_matches('-').to_lowercase().as_str() {
         "nan" => return Ok(f64::NAN.into()),
         "infinity" => return Ok(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }.into()),
@@ -125,7 +126,7 @@ fn delete(value: Value, paths: &[&[Val]]) -> ValR<Value> {
     match &value.val {
         Val::Null => return Ok(value),
         Val::Arr(_) | Val::Obj(_) => {}
-        _ => return Err(told(&format_args!("{value} has no parts to delete"))),
+        _ => return Err(told(&format_args!("{value:#} has no parts to delete"))),
     }
     let mut val = value.into_val();
     match &mut val {

@@ -59,11 +59,11 @@ impl Search {
 
     fn by(pattern: &Value, flags: &Value, whole: Value) -> Result<Self, Error<Value>> {
         if whole.as_utf8_bytes().is_none() {
-            return Err(told(&format_args!("{whole} cannot be matched, because it is no text")));
+            return Err(told(&format_args!("{whole:#} cannot be matched, because it is no text")));
         }
         let text_of = |value: &Value, what: &str| match value.as_utf8_bytes() {
             Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
-            None => Err(told(&format_args!("{value} is no {what}: it is no text"))),
+            None => Err(told(&format_args!("{value:#} is no {what}: it is no text"))),
         };
         // As in jq, null is no flags.
         let flags = match &flags.val {
@@ -210,7 +210,7 @@ fn replaced<'a>(mut cv: Cv<'a, JustLut<Value>>) -> ValXs<'a, Value> {
                 Err(error) => return Box::new(std::iter::once(Err(error))),
             };
             let Some(text) = new.as_utf8_bytes() else {
-                let reason = format_args!("{new} cannot replace a part of a text, because it is no text").to_string();
+                let reason = format_args!("{new:#} cannot replace a part of a text, because it is no text").to_string();
                 return Box::new(std::iter::once(Err(Exn::from(told(&reason)))));
             };
             if all.len() <= at {

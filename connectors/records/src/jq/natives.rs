@@ -115,7 +115,7 @@ fn contained(whole: &Value, part: &Value) -> ValR<Value> {
         false if matches!((&whole.val, &part.val), (Val::TStr(_) | Val::BStr(_), Val::TStr(_) | Val::BStr(_))) => {
             Ok(contains(&whole.val, &part.val).into())
         }
-        false => Err(told(&format_args!("{whole} cannot contain {part}, because it is of another type"))),
+        false => Err(told(&format_args!("{whole:#} cannot contain {part:#}, because it is of another type"))),
     }
 }
 
@@ -136,9 +136,7 @@ fn has(of: &Value, key: &Value) -> ValR<Value> {
     match (&of.val, &key.val) {
         (Val::Null, _) => Ok(false.into()),
         (Val::Obj(fields), name @ Val::TStr(_)) => Ok(fields.contains_key(name).into()),
-        (Val::Arr(list), Val::Num(_)) => {
-            Ok(key.as_f64().is_some_and(|at| at >= 0.0 && at < list.len() as f64).into())
-        }
+        (Val::Arr(list), Val::Num(_)) => Ok(key.as_f64().is_some_and(|at| at >= 0.0 && at < list.len() as f64).into()),
         _ => Err(Error::index(of.clone(), key.clone())),
     }
 }

@@ -215,7 +215,7 @@ pub(super) fn split(whole: &Bytes, separator: &[u8]) -> Vec<Val> {
 }
 
 fn by_zero(value: &Value) -> Error<Value> {
-    told(&format_args!("{value} cannot be divided, because the divisor is zero"))
+    told(&format_args!("{value:#} cannot be divided, because the divisor is zero"))
 }
 
 impl Div for Value {

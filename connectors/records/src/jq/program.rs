@@ -10,15 +10,17 @@ use std::thread;
 use jaq_core::compile;
 use jaq_core::data::JustLut;
 use jaq_core::load::lex::{self, StrPart, Token};
-use jaq_core::load::parse::{BinaryOp, Def, Expect, Parser, Pattern, Term};
+use jaq_core::load::parse::{BinaryOp, Def, Expect, Parser, Term};
 use jaq_core::load::{self, Arena, File, Lexer, Loader};
 use jaq_core::native::Fun;
 use jaq_core::path::{Part, Path};
 use jaq_core::{Compiler, Filter};
 
 use super::natives::TICK;
+use super::places::Marks;
+use super::terms::{Itself, parts};
 use super::value::Value;
-use super::{lists, matches, natives, patterns, texts};
+use super::{lists, matches, natives, patterns, places, texts};
 use crate::functions;
 
 /// Maximum length of a program, in bytes.
@@ -48,11 +50,13 @@ pub struct ProgramError {
 /// The variable with what the environment has.
 pub(super) const ENVIRONMENT: &str = "$ENV";
 
-/// Compiles a program that has these variables and may see these variables of the environment.
+/// Compiles a program that has these variables and may see these variables of the environment. With marks, it tells
+/// which of its terms fails.
 pub(super) fn compile(
     code: &str,
     variables: &[&str],
     environment: &[String],
+    marks: Option<&mut Marks>,
 ) -> Result<Filter<JustLut<Value>>, ProgramError> {
     if code.len() > LONGEST {
         return Err(at(code, code, format!("a program has at most {} kB", LONGEST >> 10)));
@@ -70,30 +74,37 @@ pub(super) fn compile(
     }
     let fails = |reason: String| at(code, code, reason);
     thread::scope(|scope| {
-        let compile = || compiled(code, variables, environment);
+        let compile = || compiled(code, variables, environment, marks);
         let thread = thread::Builder::new().name("jq".to_owned()).stack_size(STACK).spawn_scoped(scope, compile);
         let thread = thread.map_err(|error| fails(format!("it cannot be compiled: {error}")))?;
         thread.join().unwrap_or_else(|_| Err(fails("it cannot be compiled".to_owned())))
     })
 }
 
-fn compiled(code: &str, variables: &[&str], environment: &[String]) -> Result<Filter<JustLut<Value>>, ProgramError> {
+fn compiled(
+    code: &str,
+    variables: &[&str],
+    environment: &[String],
+    marks: Option<&mut Marks>,
+) -> Result<Filter<JustLut<Value>>, ProgramError> {
     let arena = Arena::default();
     let own = load::parse(functions::DEFINITIONS, |parser| parser.defs()).unwrap_or_default();
     let filters: Vec<Fun<JustLut<Value>>> = [natives::natives().collect(), functions::natives().collect()]
         .into_iter()
         .chain([matches::natives().collect::<Vec<_>>(), texts::natives().collect(), lists::natives().collect()])
+        .chain([places::natives().collect()])
         .flatten()
         .collect();
     let replaced: HashSet<(&str, usize)> = filters.iter().map(|(name, args, _)| (*name, args.len())).collect();
     let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
     let definitions = definitions.filter(|def| !replaced.contains(&(def.name, def.args.len()))).chain(own);
-    let mut changes = Changes { arena: &arena, number: 0, code, environment };
+    let mut changes = Changes { arena: &arena, number: 0, code, environment, marks: None };
     let mut all = Vec::new();
     for definition in definitions {
         all.push(changes.definition(definition, 0)?);
     }
     let mut main = parsed(code)?;
+    changes.marks = marks;
     changes.term(&mut main, 0)?;
     all.push(Def { name: MAIN, args: Vec::new(), body: main });
     let known = jaq_core::funs().chain(jaq_std::funs());
@@ -133,7 +144,7 @@ fn unexpected(code: &str, part: &str, expected: &str) -> ProgramError {
 }
 
 /// An error at a part of the code.
-fn at(code: &str, part: &str, reason: String) -> ProgramError {
+pub(super) fn at(code: &str, part: &str, reason: String) -> ProgramError {
     let offset = (part.as_ptr() as usize).checked_sub(code.as_ptr() as usize).filter(|offset| *offset <= code.len());
     let before = code.get(..offset.unwrap_or(code.len())).unwrap_or(code);
     let line = before.matches('\n').count() + 1;
@@ -158,6 +169,8 @@ struct Changes<'a> {
     code: &'a str,
     /// What the program may see of the environment.
     environment: &'a [String],
+    /// The places of terms that tell that they fail.
+    marks: Option<&'a mut Marks>,
 }
 
 impl<'a> Changes<'a> {
@@ -248,23 +261,40 @@ impl<'a> Changes<'a> {
         looked.map_err(|reason| at(self.code, place.unwrap_or(name), reason))
     }
 
+    /// Says that definitions begin or end.
+    fn within(&mut self, change: isize) {
+        if let Some(marks) = &mut self.marks {
+            marks.definitions = marks.definitions.saturating_add_signed(change);
+        }
+    }
+
     /// Changes the definitions in a term, and looks at its depth.
     fn term(&mut self, term: &mut Term<&'a str>, depth: usize) -> Result<(), ProgramError> {
         if depth > TERMS {
             return Err(at(self.code, "", format!("it has more than {TERMS} terms in each other")));
         }
         if let Term::Def(definitions, _) = term {
+            self.within(1);
             for definition in definitions {
                 let taken = std::mem::replace(definition, Def { name: "", args: Vec::new(), body: Term::Id });
                 *definition = self.definition(taken, depth + 1)?;
             }
+            self.within(-1);
         }
         let mut result = self.environment(term).and_then(|()| self.constant(term));
+        let place = self.marks.as_ref().and_then(|_| places::of(self.code, term));
+        let mut updated = places::is_updated(term);
         parts(term, &mut |part| {
             if result.is_ok() {
+                // What is updated cannot tell.
+                let marks = if std::mem::take(&mut updated) { self.marks.take() } else { None };
                 result = self.term(part, depth + 1);
+                self.marks = self.marks.take().or(marks);
             }
         });
+        if let (Some(place), Some(marks)) = (place, &mut self.marks) {
+            marks.mark(term, place, self.arena);
+        }
         if depth % LOOK == LOOK - 1 {
             *term = counted(std::mem::take(term));
         }
@@ -292,118 +322,4 @@ fn text<'a>(term: &Term<&'a str>) -> Option<(String, Option<&'a str>)> {
 /// The same term; each time that it runs is counted.
 fn counted(term: Term<&str>) -> Term<&str> {
     Term::BinOp(Box::new(Term::Call(TICK, Vec::new())), BinaryOp::Pipe(None), Box::new(term))
-}
-
-/// The calls of a definition within it.
-struct Itself<'a, 'b> {
-    name: &'a str,
-    args: &'b [&'a str],
-    calls: usize,
-    /// Another name that the calls get, without the filters that they hand on.
-    rename: Option<&'a str>,
-    /// A call that hands on another filter.
-    changes_filter: Option<&'a str>,
-}
-
-impl<'a> Itself<'a, '_> {
-    fn term(&mut self, term: &mut Term<&'a str>) {
-        match term {
-            Term::Call(name, given) if *name == self.name && given.len() == self.args.len() => {
-                self.calls += 1;
-                let hands_on = |(arg, given): (&&str, &Term<&str>)| {
-                    arg.starts_with('$') || matches!(given, Term::Call(name, of) if name == arg && of.is_empty())
-                };
-                if !self.args.iter().zip(given.iter()).all(hands_on) {
-                    self.changes_filter.get_or_insert(name);
-                }
-                given.iter_mut().for_each(|given| self.term(given));
-                if let Some(inner) = self.rename {
-                    let bound = self.args.iter().zip(std::mem::take(given)).filter(|(arg, _)| arg.starts_with('$'));
-                    *term = Term::Call(inner, bound.map(|(_, given)| given).collect());
-                }
-            }
-            Term::Def(definitions, then) => {
-                for definition in definitions {
-                    // From here on, the name is another definition's.
-                    if definition.name == self.name && definition.args.len() == self.args.len() {
-                        return;
-                    }
-                    // A filter of this name within is another filter.
-                    self.term(&mut definition.body);
-                }
-                self.term(then);
-            }
-            other => parts(other, &mut |part| self.term(part)),
-        }
-    }
-}
-
-/// Gives the terms of a term to `each`, but not those of definitions.
-fn parts<'a>(term: &mut Term<&'a str>, each: &mut dyn FnMut(&mut Term<&'a str>)) {
-    match term {
-        Term::Id | Term::Recurse | Term::Num(_) | Term::Break(_) | Term::Var(_) | Term::Arr(None) => {}
-        Term::Str(_, text) => {
-            for part in text {
-                if let StrPart::Term(term) = part {
-                    each(term);
-                }
-            }
-        }
-        Term::Arr(Some(term)) | Term::Neg(term) | Term::Label(_, term) | Term::Def(_, term) => each(term),
-        Term::Obj(fields) => {
-            for (name, value) in fields {
-                // `{name}` and `{$name}` have no value, and their name must stay what it is.
-                if let Some(value) = value {
-                    each(name);
-                    each(value);
-                }
-            }
-        }
-        Term::BinOp(left, operation, right) => {
-            each(left);
-            if let BinaryOp::Pipe(Some(pattern)) = operation {
-                names(pattern, each);
-            }
-            each(right);
-        }
-        Term::Fold(_, over, pattern, terms) => {
-            each(over);
-            names(pattern, each);
-            terms.iter_mut().for_each(each);
-        }
-        Term::TryCatch(term, catch) => {
-            each(term);
-            catch.iter_mut().for_each(|catch| each(catch));
-        }
-        Term::IfThenElse(cases, otherwise) => {
-            for (condition, then) in cases {
-                each(condition);
-                each(then);
-            }
-            otherwise.iter_mut().for_each(|otherwise| each(otherwise));
-        }
-        Term::Call(_, given) => given.iter_mut().for_each(each),
-        Term::Path(of, Path(path)) => {
-            each(of);
-            for (part, _) in path {
-                match part {
-                    Part::Index(term) => each(term),
-                    Part::Range(from, to) => from.iter_mut().chain(to).for_each(&mut *each),
-                }
-            }
-        }
-    }
-}
-
-fn names<'a>(pattern: &mut Pattern<&'a str>, each: &mut dyn FnMut(&mut Term<&'a str>)) {
-    match pattern {
-        Pattern::Var(_) => {}
-        Pattern::Arr(patterns) => patterns.iter_mut().for_each(|pattern| names(pattern, each)),
-        Pattern::Obj(fields) => {
-            for (name, pattern) in fields {
-                each(name);
-                names(pattern, each);
-            }
-        }
-    }
 }

@@ -182,7 +182,10 @@ fn hostile_programs_and_records_are_ended() {
         };
         let is_right = told.contains(expected) && time < Duration::from_secs(10) && most < 64 << 20;
         if !is_right || drift > 0 {
-            wrong.push(format!("{shown} (drift {drift}): {time:?}, {most} bytes: {}", told.chars().take(300).collect::<String>()));
+            wrong.push(format!(
+                "{shown} (drift {drift}): {time:?}, {most} bytes: {}",
+                told.chars().take(300).collect::<String>()
+            ));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -307,6 +310,96 @@ fn programs_give_what_jq_gives() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A program that fails tells which of its terms does, and with what.
+#[test]
+fn programs_tell_where_they_fail() {
+    let mut wrong = Vec::new();
+    for (code, record, expected) in [
+        (".a.b", r#"{"a": 1}"#, "line 1, column 1, `.a.b`: cannot index 1 with \"b\""),
+        (
+            "{id: .id,\n text: (.text | ascii_downcase)}",
+            r#"{"text": 5}"#,
+            "line 2, column 17, `ascii_downcase`: cannot use 5 as string",
+        ),
+        (".a + .b", r#"{"a": "x", "b": 1}"#, "line 1, column 1, `.a + .b`: cannot calculate \"x\" + 1"),
+        (
+            ".items[] | .name | split(\",\")",
+            r#"{"items": [{"name": "a"}, {"name": null}]}"#,
+            "line 1, column 20, `split(\",\")`: null cannot be split, because it is no text",
+        ),
+        ("1 + (.a | tonumber)", r#"{"a": "12x"}"#, "line 1, column 11, `tonumber`: \"12x\" cannot be a number"),
+        (
+            ".time\n| strptime(\"%Y-%m-%d\")\n| mktime",
+            r#"{"time": "5 March"}"#,
+            "line 2, column 3, `strptime(\"%Y-%m-%d\")`: \"5 March\" is no time of the form \"%Y-%m-%d\": strptime parsing failed: expected to match literal byte `-` from format string, but found byte ` ` in input",
+        ),
+        (
+            "def f: .x | fromjson; .a | f",
+            r#"{"a": {"x": "{"}}"#,
+            "line 1, column 13, `fromjson`: cannot parse a text as JSON: not JSON: byte offset 1: value or end of sequence expected",
+        ),
+        (
+            ".[] | .id",
+            r#"[{"id": 1}, "a long text that is not an object and does not end where it should, for it is long"]"#,
+            "line 1, column 7, `.id`: cannot index \"a long text that is not an object and does not end where it… with \"id\"",
+        ),
+        (
+            "map(.n / .d)",
+            r#"[{"n": 1, "d": 0}]"#,
+            "line 1, column 5, `.n / .d`: 1 cannot be divided, because the divisor is zero",
+        ),
+        (
+            "(.a | tonumber)? // (.b | tonumber)",
+            r#"{"a": "x", "b": "y"}"#,
+            "line 1, column 27, `tonumber`: \"y\" cannot be a number",
+        ),
+        (
+            "try (.a | tonumber) catch error(\"no number: \" + .)",
+            r#"{"a": "x"}"#,
+            "line 1, column 27, `error(\"no number: \" + .)`: no number: \"x\" cannot be a number",
+        ),
+        ("error(\"no customer\")", r#"1"#, "line 1, column 1, `error(\"no customer\")`: no customer"),
+        ("if .a then .a else error({code: 5}) end", r#"{}"#, "line 1, column 20, `error({code: 5})`: {\"code\":5}"),
+        (".a.b |= . + 1", r#"{"a": {"b": "x"}}"#, "line 1, column 9, `. + 1`: cannot calculate \"x\" + 1"),
+        (".list |= map(.x)", r#"{"list": [1]}"#, "line 1, column 14, `.x`: cannot index 1 with \"x\""),
+        ("reduce .[] as $x (0; . + $x)", r#"[1, "a"]"#, "line 1, column 22, `. + $x`: cannot calculate 1 + \"a\""),
+        (
+            "[.[] | test(\"a\")]",
+            r#"["a", 1]"#,
+            "line 1, column 8, `test(\"a\")`: 1 cannot be matched, because it is no text",
+        ),
+        (
+            "{(.k): 1}",
+            r#"{"k": 1}"#,
+            "line 1, column 1, `{(.k): 1}`: 1 cannot be the name of a field, because it is no text",
+        ),
+        ("-.a", r#"{"a": "x"}"#, "line 1, column 1, `-.a`: cannot use \"x\" as number"),
+        (
+            "\"é\" as $e | .a | gsub($e; 1)",
+            r#"{"a": "é"}"#,
+            "line 1, column 18, `gsub($e; 1)`: 1 cannot replace a part of a text, because it is no text",
+        ),
+        (
+            ".a | @csv",
+            r#"{"a": {"b": 1}}"#,
+            "line 1, column 6, `@csv`: {\"b\":1} cannot be a row of CSV, because it is no list",
+        ),
+        ("sort_by(.a.b)", r#"[{"a": 1}, {"a": 2}]"#, "line 1, column 9, `.a.b`: cannot index 1 with \"b\""),
+        (
+            ".a[0:\"x\"]",
+            r#"{"a": [1]}"#,
+            "line 1, column 1, `.a[0:\"x\"]`: the start and the end of a slice are numbers",
+        ),
+        ("keys", r#"5"#, "line 1, column 1, `keys`: cannot use 5 as iterable (array or object)"),
+    ] {
+        let told = run(code, record).map_or_else(|reason| reason, |given| given.join(" "));
+        if told != expected {
+            wrong.push(format!("({code:?}, r#\"{record}\"#, {told:?}),"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Each error is where somebody would look for it.

@@ -1,22 +1,26 @@
 //! Filters of jq that make texts.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
+use jaq_core::ValR;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, unary, v};
-use jaq_core::ValR;
 use jaq_json::Val;
 use jaq_std::ValT as _;
+use jiff::fmt::strtime::BrokenDownTime;
+use jiff::tz::Offset;
 
 use super::held::{self, Parts};
 use super::limits::{self, Lent, steps};
 use super::natives::Own;
 use super::value::{Value, told};
-use super::write;
+use super::{ops, write};
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 14] = [
+    let all: [Own; 16] = [
         ("join", v(1), |cv| unary(cv, |parts, between| join(parts, &between))),
+        ("split", v(1), |cv| unary(cv, |of, between| split(&of, &between))),
+        ("strptime", v(1), |cv| unary(cv, |of, form| time_of(&of, &form))),
         ("@csv", v(0), |cv| bome(row(&cv.1, "CSV", ",", &csv))),
         ("@tsv", v(0), |cv| bome(row(&cv.1, "TSV", "\t", &tsv))),
         ("@sh", v(0), |cv| bome(shell(&cv.1))),
@@ -68,29 +72,66 @@ fn plain(value: &Val) -> String {
 
 fn join(parts: Value, between: &Value) -> ValR<Value> {
     let mut text = Growing::new();
-    let parts = Parts::of(parts).map_err(|other| told(&format_args!("{other} cannot be joined, because it is no list")))?;
+    let parts =
+        Parts::of(parts).map_err(|other| told(&format_args!("{other:#} cannot be joined, because it is no list")))?;
     for (at, part) in parts.enumerate() {
         steps(1);
         if at > 0 {
             match &between.val {
                 Val::TStr(between) => text.push(&String::from_utf8_lossy(between)),
                 Val::Null => {}
-                _ => return Err(told(&format_args!("{between} cannot be put between texts, because it is no text"))),
+                _ => return Err(told(&format_args!("{between:#} cannot be put between texts, because it is no text"))),
             }
         }
         match &part.val {
             Val::Null => {}
-            Val::Arr(_) | Val::Obj(_) => return Err(told(&format_args!("{part} cannot be joined, because it is no text"))),
+            Val::Arr(_) | Val::Obj(_) => {
+                return Err(told(&format_args!("{part:#} cannot be joined, because it is no text")));
+            }
             value => text.push(&plain(value)),
         }
     }
     Ok(text.done())
 }
 
+fn split(of: &Value, between: &Value) -> ValR<Value> {
+    match (&of.val, &between.val) {
+        (Val::TStr(of), Val::TStr(between)) => Ok(Value::of(held::listed(ops::split(of, between)), 1)),
+        (Val::TStr(_), _) => Err(told(&format_args!("a text is split at a text, and not at {between:#}"))),
+        _ => Err(told(&format_args!("{of:#} cannot be split, because it is no text"))),
+    }
+}
+
+/// The parts of a time, by its form.
+fn time_of(of: &Value, form: &Value) -> ValR<Value> {
+    let fails = |reason: &dyn fmt::Display| told(&format_args!("{of:#} is no time of the form {form:#}: {reason}"));
+    let text = |value: &Value| value.as_utf8_bytes().map(|text| String::from_utf8_lossy(text).into_owned());
+    let (Some(time), Some(shape)) = (text(of), text(form)) else { return Err(fails(&"it is no text")) };
+    steps((time.len() + shape.len()) as u64 / 16);
+    let mut parts = BrokenDownTime::parse(&shape, &time).map_err(|error| fails(&error))?;
+    if (parts.offset(), parts.iana_time_zone()) == (None, None) {
+        parts.set_offset(Some(Offset::UTC));
+    }
+    let zoned = parts.to_zoned().or_else(|_| {
+        // What the form does not have is that of the first day.
+        parts.set_year(parts.year().or(Some(1970)))?;
+        parts.set_month(parts.month().or(Some(1)))?;
+        parts.set_day(parts.day().or(Some(1)))?;
+        parts.to_zoned()
+    });
+    let time = zoned.map_err(|error| fails(&error))?.datetime();
+    let second = f64::from(time.second()) + f64::from(time.subsec_nanosecond()) / 1e9;
+    let whole =
+        [time.year().into(), i32::from(time.month()) - 1, time.day().into(), time.hour().into(), time.minute().into()];
+    let days = [i32::from(time.weekday().to_sunday_zero_offset()), i32::from(time.day_of_year()) - 1];
+    let of_whole = |number: i32| Value::from(number as isize);
+    Ok(whole.map(of_whole).into_iter().chain([Value::from(second)]).chain(days.map(of_whole)).collect())
+}
+
 /// A row of a table.
 fn row(value: &Value, form: &str, between: &str, quoted: &dyn Fn(&str) -> String) -> ValR<Value> {
     let Val::Arr(cells) = &value.val else {
-        return Err(told(&format_args!("{value} cannot be a row of {form}, because it is no list")));
+        return Err(told(&format_args!("{value:#} cannot be a row of {form}, because it is no list")));
     };
     let mut text = Growing::new();
     for (at, cell) in cells.iter().enumerate() {
@@ -103,8 +144,10 @@ fn row(value: &Value, form: &str, between: &str, quoted: &dyn Fn(&str) -> String
             Val::TStr(_) | Val::BStr(_) => text.push(&quoted(&plain(cell))),
             Val::Bool(_) | Val::Num(_) => text.push(&plain(cell)),
             other => {
-                let other = super::shown(other);
-                return Err(told(&format_args!("{other} cannot be in a row of {form}, because it is no text or number")));
+                let other = crate::message::short(other);
+                return Err(told(&format_args!(
+                    "{other} cannot be in a row of {form}, because it is no text or number"
+                )));
             }
         }
     }
@@ -144,7 +187,7 @@ fn shell(value: &Value) -> ValR<Value> {
         match word {
             Val::TStr(_) | Val::BStr(_) => text.push(&format!("'{}'", plain(word).replace('\'', "'\\''"))),
             Val::Arr(_) | Val::Obj(_) => {
-                return Err(told(&format_args!("{} cannot be a word of a command", super::shown(word))));
+                return Err(told(&format_args!("{} cannot be a word of a command", crate::message::short(word))));
             }
             other => text.push(&plain(other)),
         }
@@ -155,7 +198,7 @@ fn shell(value: &Value) -> ValR<Value> {
 /// The text of a value with each byte changed.
 fn escaped(value: &Value, escape: fn(&mut String, char)) -> ValR<Value> {
     let (plain, mut text) = (plain(&value.val), String::new());
-    steps(plain.len() as u64 / 64);
+    steps(plain.len() as u64 / 8);
     let _lent = Lent::of(12 * plain.len() as u64);
     plain.chars().for_each(|letter| escape(&mut text, letter));
     Ok(Value::from(text))
@@ -213,7 +256,7 @@ fn decoded(value: &Value, form: &str, bits: u32, digit: fn(u8) -> Option<u32>) -
     let letters = plain.trim_end_matches('=').as_bytes();
     let (mut bytes, mut rest, mut width) = (Vec::new(), 0_u32, 0);
     for letter in letters {
-        let Some(digit) = digit(*letter) else { return Err(told(&format_args!("{value} is not valid {form}"))) };
+        let Some(digit) = digit(*letter) else { return Err(told(&format_args!("{value:#} is not valid {form}"))) };
         rest = rest << bits | digit;
         width += bits;
         if width >= 8 {
@@ -223,7 +266,7 @@ fn decoded(value: &Value, form: &str, bits: u32, digit: fn(u8) -> Option<u32>) -
         }
     }
     if bytes.is_empty() && !plain.is_empty() {
-        return Err(told(&format_args!("{value} is not valid {form}")));
+        return Err(told(&format_args!("{value:#} is not valid {form}")));
     }
     Ok(text_of(bytes))
 }
@@ -249,8 +292,8 @@ fn from_base64(value: &Value) -> ValR<Value> {
 fn both(of: &Value, part: &Value, name: &str, f: fn(&[u8], &[u8]) -> bool) -> ValR<Value> {
     match (of.as_utf8_bytes(), part.as_utf8_bytes()) {
         (Some(of), Some(part)) => Ok(f(of, part).into()),
-        (None, _) => Err(told(&format_args!("`{name}` needs a text, and gets {of}"))),
-        (_, None) => Err(told(&format_args!("`{name}` looks for a text, and gets {part}"))),
+        (None, _) => Err(told(&format_args!("`{name:#}` needs a text, and gets {of:#}"))),
+        (_, None) => Err(told(&format_args!("`{name:#}` looks for a text, and gets {part:#}"))),
     }
 }
 
@@ -265,7 +308,7 @@ fn without(of: Value, part: &Value, strip: for<'a> fn(&'a [u8], &[u8]) -> Option
 
 fn implode(value: &Value) -> ValR<Value> {
     let Val::Arr(letters) = &value.val else {
-        return Err(told(&format_args!("{value} cannot be imploded, because it is no list")));
+        return Err(told(&format_args!("{value:#} cannot be imploded, because it is no list")));
     };
     steps(letters.len() as u64 / 16);
     let _lent = Lent::of(4 * letters.len() as u64);

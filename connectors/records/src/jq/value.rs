@@ -10,6 +10,7 @@ use jaq_json::{Num, Val};
 use super::held::{self, Parts};
 use super::limits::{self, bytes, steps, walk};
 use super::write;
+use crate::message::short;
 
 /// A value.
 #[derive(Debug, Default)]
@@ -106,6 +107,9 @@ pub(super) fn told(error: &impl fmt::Display) -> Error<Value> {
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.write_str(&short(&self.val));
+        }
         walk(&self.val);
         write::json(f, &self.val)
     }
