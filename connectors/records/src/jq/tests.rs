@@ -117,7 +117,7 @@ fn hostile_programs_and_records_are_ended() {
         ("reduce range(100) as $i (1; [., .]) | . == [.]", "1", ended),
         ("reduce range(100) as $i (1; [., .]) | [..] | length", "1", ended),
         ("reduce range(100) as $i (1; [., .]) | flatten", "1", ended),
-        ("reduce range(60) as $i (1; [., .]) as $x | {($x): 1}", "1", ended),
+        ("reduce range(60) as $i (1; [., .]) as $x | {($x): 1}", "1", "cannot be the name of a field"),
         ("[reduce range(60) as $i (1; [., .])] | unique", "1", ended),
         ("reduce range(1e5) as $i (1; [.])", "1", ended),
         ("reduce range(100) as $i (1; [., .]) | tostream | empty", "1", ended),
@@ -191,6 +191,42 @@ fn hostile_programs_and_records_are_ended() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// What a program does with many matches, cells or elements takes memory for what it holds, and not for all it has made.
+#[test]
+fn many_matches_take_the_memory_of_what_is_held() {
+    let words = format!("\"{}\"", "abcdefgh \\t ".repeat(100_000));
+    let cells = format!("[{}\"c\"]", "\"cell\",".repeat(99_999));
+    let mut wrong = Vec::new();
+    for (code, record, times) in [
+        ("gsub(\"\\\\s+\"; \" \")", &words, 4),
+        ("gsub(\"(?<first>[a-z])[a-z]*\"; .first) | length", &words, 4),
+        ("[splits(\"\\\\s+\")] | length", &words, 12),
+        ("[scan(\"[a-z]+\")] | join(\" \") | length", &words, 12),
+        ("ascii_upcase | ltrimstr(\"A\") | length", &words, 4),
+        ("@csv", &cells, 6),
+        ("@tsv | length", &cells, 6),
+        ("join(\",\") | length", &cells, 6),
+        ("add | length", &cells, 6),
+        ("map(. + \"x\") | join(\"\") | length", &cells, 30),
+        ("reduce .[] as $one (\"\"; . + $one) | length", &cells, 6),
+        ("[limit(50000; .[])] | length", &cells, 16),
+        ("del(.[] | select(. == \"c\")) | length", &cells, 60),
+        // Each round lets go of what the one before has made.
+        ("reduce range(40) as $i (.; map(. + \"y\")) | length", &cells, 60),
+        ("reduce range(2000) as $i (0; (\"x\" * 100000 + \"y\" | length))", &cells, 6),
+    ] {
+        let before = TAKEN.get();
+        MOST.set(before);
+        let found = run(code, record);
+        let (most, most_expected) = (MOST.get() - before, (record.len() * (times + 12)) as isize);
+        if found.is_err() || most > most_expected || limits::DRIFT.replace(0) > 0 {
+            let found = format!("{found:?}").chars().take(90).collect::<String>();
+            wrong.push(format!("{code}: {most} of {most_expected} bytes: {found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// What programs may do is what jq does.
 #[test]
 fn programs_do_what_those_of_jq_do() {
@@ -247,6 +283,7 @@ fn programs_do_what_those_of_jq_do() {
         ("[.[] | gsub(\"a\"; \"b\")] | length", &format!("[{}\"a\"]", "\"aaaa\",".repeat(2_000)), "2001"),
         ("ltrimstr(\"a\"), ascii_downcase, explode[0], ([97] | implode)", r#""aB""#, r#""B" "ab" 97 "a""#),
         ("@base64, @uri, @html", r#""a<b""#, r#""YTxi" "a%3Cb" "a&lt;b""#),
+        ("@base32, (@base32 | @base32d)", r#""hello""#, r#""NBSWY3DP" "hello""#),
         ("todate, (todate | fromdate)", "0", "\"1970-01-01T00:00:00Z\" 0"),
         ("[.[] as [$a, {b: $c}] | $a + $c]", r#"[[1, {"b": 2}]]"#, "[3]"),
         ("first, last, nth(1), first(.[])", "[1, 2, 3]", "1 3 2 1"),
@@ -261,6 +298,11 @@ fn programs_do_what_those_of_jq_do() {
         ("@csv \"\\(.)!\"", "[1, \"a\"]", r#""1,\"a\"!""#),
         ("@csv", "[[1]]", "cannot be in a row of CSV"),
         ("INDEX(.id)", r#"[{"id": 1, "a": 2}, {"id": "x"}]"#, r#"{"1":{"id":1,"a":2},"x":{"id":"x"}}"#),
+        (
+            "INDEX(.id) as $all | [JOIN($all; .id)], [JOIN($all; .[]; .id; .[1].a)]",
+            r#"[{"id": "x", "a": 2}]"#,
+            r#"[[[{"id":"x","a":2},{"id":"x","a":2}]]] [2]"#,
+        ),
         ("IN(.[]; 2, 3), IN(.[]; 4)", "[1, 2]", "true false"),
         ("[tostream]", r#"{"a": [1, {"b": 2}]}"#, r#"[[["a",0],1],[["a",1,"b"],2],[["a",1,"b"]],[["a",1]],[["a"]]]"#),
         ("fromstream(tostream)", r#"{"a": [1, {"b": 2}]}"#, r#"{"a":[1,{"b":2}]}"#),
