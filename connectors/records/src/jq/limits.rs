@@ -18,7 +18,7 @@ const STEPS: u64 = 300_000;
 const STEPS_PER_BYTE: u64 = 64;
 /// Bytes that a program may hold at a time, and how many more for each byte of the record.
 const BYTES: u64 = 24 << 20;
-const BYTES_PER_BYTE: u64 = 128;
+const BYTES_PER_BYTE: u64 = 64;
 /// Maximum size of a text, in bytes, and how much larger it may be for each byte of the record.
 const TEXT: u64 = 4 << 20;
 const TEXT_PER_BYTE: u64 = 4;

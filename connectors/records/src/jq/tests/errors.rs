@@ -1,0 +1,153 @@
+//! What is told of programs that are wrong or fail.
+
+use super::{Program, run};
+
+/// A program that fails tells which of its terms does, and with what.
+#[test]
+fn programs_tell_where_they_fail() {
+    let mut wrong = Vec::new();
+    for (code, record, expected) in [
+        (".a.b", r#"{"a": 1}"#, "line 1, column 1, `.a.b`: cannot index 1 with \"b\""),
+        (
+            "{id: .id,\n text: (.text | ascii_downcase)}",
+            r#"{"text": 5}"#,
+            "line 2, column 17, `ascii_downcase`: cannot use 5 as string",
+        ),
+        (".a + .b", r#"{"a": "x", "b": 1}"#, "line 1, column 1, `.a + .b`: cannot calculate \"x\" + 1"),
+        (
+            ".items[] | .name | split(\",\")",
+            r#"{"items": [{"name": "a"}, {"name": null}]}"#,
+            "line 1, column 20, `split(\",\")`: null cannot be split, because it is no text",
+        ),
+        ("1 + (.a | tonumber)", r#"{"a": "12x"}"#, "line 1, column 11, `tonumber`: \"12x\" cannot be a number"),
+        (
+            ".time\n| strptime(\"%Y-%m-%d\")\n| mktime",
+            r#"{"time": "5 March"}"#,
+            "line 2, column 3, `strptime(\"%Y-%m-%d\")`: \"5 March\" is no time of the form \"%Y-%m-%d\": strptime parsing failed: expected to match literal byte `-` from format string, but found byte ` ` in input",
+        ),
+        (
+            "def f: .x | fromjson; .a | f",
+            r#"{"a": {"x": "{"}}"#,
+            "line 1, column 13, `fromjson`: cannot parse a text as JSON: not JSON: byte offset 1: value or end of sequence expected",
+        ),
+        (
+            ".[] | .id",
+            r#"[{"id": 1}, "a long text that is not an object and does not end where it should, for it is long"]"#,
+            "line 1, column 7, `.id`: cannot index \"a long text that is not an object and does not end where it… with \"id\"",
+        ),
+        (
+            "map(.n / .d)",
+            r#"[{"n": 1, "d": 0}]"#,
+            "line 1, column 5, `.n / .d`: 1 cannot be divided, because the divisor is zero",
+        ),
+        (
+            "(.a | tonumber)? // (.b | tonumber)",
+            r#"{"a": "x", "b": "y"}"#,
+            "line 1, column 27, `tonumber`: \"y\" cannot be a number",
+        ),
+        (
+            "try (.a | tonumber) catch error(\"no number: \" + .)",
+            r#"{"a": "x"}"#,
+            "line 1, column 27, `error(\"no number: \" + .)`: no number: \"x\" cannot be a number",
+        ),
+        ("error(\"no customer\")", r#"1"#, "line 1, column 1, `error(\"no customer\")`: no customer"),
+        ("if .a then .a else error({code: 5}) end", r#"{}"#, "line 1, column 20, `error({code: 5})`: {\"code\":5}"),
+        (".a.b |= . + 1", r#"{"a": {"b": "x"}}"#, "line 1, column 9, `. + 1`: cannot calculate \"x\" + 1"),
+        (".list |= map(.x)", r#"{"list": [1]}"#, "line 1, column 14, `.x`: cannot index 1 with \"x\""),
+        ("reduce .[] as $x (0; . + $x)", r#"[1, "a"]"#, "line 1, column 22, `. + $x`: cannot calculate 1 + \"a\""),
+        (
+            "[.[] | test(\"a\")]",
+            r#"["a", 1]"#,
+            "line 1, column 8, `test(\"a\")`: 1 cannot be matched, because it is no text",
+        ),
+        (
+            "{(.k): 1}",
+            r#"{"k": 1}"#,
+            "line 1, column 1, `{(.k): 1}`: 1 cannot be the name of a field, because it is no text",
+        ),
+        ("-.a", r#"{"a": "x"}"#, "line 1, column 1, `-.a`: cannot use \"x\" as number"),
+        (
+            "\"é\" as $e | .a | gsub($e; 1)",
+            r#"{"a": "é"}"#,
+            "line 1, column 18, `gsub($e; 1)`: 1 cannot replace a part of a text, because it is no text",
+        ),
+        (
+            ".a | @csv",
+            r#"{"a": {"b": 1}}"#,
+            "line 1, column 6, `@csv`: {\"b\":1} cannot be a row of CSV, because it is no list",
+        ),
+        ("sort_by(.a.b)", r#"[{"a": 1}, {"a": 2}]"#, "line 1, column 9, `.a.b`: cannot index 1 with \"b\""),
+        (
+            ".a[0:\"x\"]",
+            r#"{"a": [1]}"#,
+            "line 1, column 1, `.a[0:\"x\"]`: the start and the end of a slice are numbers",
+        ),
+        ("keys", r#"5"#, "line 1, column 1, `keys`: cannot use 5 as iterable (array or object)"),
+    ] {
+        let told = run(code, record).map_or_else(|reason| reason, |given| given.join(" "));
+        if told != expected {
+            wrong.push(format!("({code:?}, r#\"{record}\"#, {told:?}),"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Each error is where somebody would look for it.
+#[test]
+fn wrong_programs_are_told_with_their_places() {
+    let mut wrong = Vec::new();
+    for (code, line, column, reason) in [
+        ("", 1, 1, "term"),
+        ("   \n\n", 3, 1, "term"),
+        ("# only a comment", 1, 17, "term"),
+        ("{", 1, 2, "closing brace"),
+        (".a |", 1, 5, "term"),
+        (".a\n| .b\n| ", 3, 3, "term"),
+        ("| .a", 1, 1, "term"),
+        (".a |\n| .b", 2, 1, "term"),
+        ("{conversation: .c", 1, 18, "closing brace"),
+        ("{conversation: .c,, text: .t}", 1, 19, ""),
+        ("{conversation .c}", 1, 15, ""),
+        ("{conversation: }", 1, 16, "term"),
+        ("{conversation: .c text: .t}", 1, 19, "brace"),
+        ("[.a, .b", 1, 8, "closing bracket"),
+        ("(.a", 1, 4, "closing parenthesis"),
+        (".a)", 1, 3, ""),
+        (".[0", 1, 4, "closing bracket"),
+        ("\"abc", 1, 5, ""),
+        ("\"\\(.a\"", 1, 7, "closing quote"),
+        ("\"\\q\"", 1, 3, ""),
+        ("if .a then .b", 1, 14, "else or end"),
+        ("if .a .b else .c end", 1, 10, "then"),
+        (".a as x | .b", 1, 7, "pattern"),
+        (".a as $x", 1, 9, "|"),
+        ("reduce .[] as $x (0)", 1, 1, "`reduce`"),
+        ("def f: .a", 1, 10, ";"),
+        ("def f(: .a; f", 1, 14, "closing parenthesis"),
+        ("def : .a; .", 1, 5, "identifier"),
+        ("try", 1, 4, "term"),
+        (".a.", 1, 4, ""),
+        ("select(.a", 1, 10, "closing parenthesis"),
+        ("selct(.a)", 1, 1, "there is no filter `selct`"),
+        ("select(.a; .b)", 1, 1, "there is no filter `select`"),
+        (".a | rolle", 1, 6, "there is no filter `rolle`"),
+        ("{text: .t,\n conversation: .c,\n speaker: (.s | rool)}", 3, 17, "there is no filter `rool`"),
+        (".a | $x", 1, 6, "there is no variable `$x`"),
+        (".[] as $x | $y", 1, 13, "there is no variable `$y`"),
+        ("break $out", 1, 7, "there is no label"),
+        ("@nonsense \"x\"", 1, 1, "there is no filter `@nonsense`"),
+        ("input", 1, 1, "there is no filter `input`"),
+        ("import \"a\" as a; .", 1, 8, ""),
+        ("é | ö", 1, 1, ""),
+        ("\"é\" | ö", 1, 7, ""),
+        (".a || .b", 1, 4, "nothing"),
+        (".a == ", 1, 7, "term"),
+        ("5 5", 1, 3, "nothing"),
+    ] {
+        match Program::of(code, &["$source"], &[]).err() {
+            Some(error) if (error.line, error.column) == (line, column) && error.reason.contains(reason) => {}
+            other => wrong.push(format!("{code:?}: {:?}", other.map(|error| error.to_string()))),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

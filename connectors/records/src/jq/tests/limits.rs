@@ -1,0 +1,218 @@
+//! Programs and records that take too much.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::run;
+use crate::jq::limits;
+
+/// Counts what a thread takes at most.
+struct Counting;
+
+thread_local! {
+    static TAKEN: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(change: isize) {
+    let _ = TAKEN.try_with(|taken| {
+        taken.set(taken.get() + change);
+        let _ = MOST.try_with(|most| most.set(most.get().max(taken.get())));
+    });
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Programs that do not end, or take all memory, and records that make harmless programs do so.
+#[test]
+fn hostile_programs_and_records_are_ended() {
+    let letters = format!("\"{}\"", "a".repeat(20_000));
+    let form = format!("\"{}\"", (0..50_000).map(|at| format!("a{at}=1&")).collect::<String>());
+    let open = format!("\"{}\"", "[".repeat(200_000));
+    let digits = format!("\"{}\"", "9".repeat(200_000));
+    let tags = format!("\"{}\"", "<b><i><a>".repeat(100_000));
+    let flat = format!("[{}]", "1,".repeat(20_000) + "1");
+    let nested = format!("{}1{}", "[".repeat(400), "]".repeat(400));
+    let parentheses = format!("{}.{}", "(".repeat(30_000), ")".repeat(30_000));
+    let pipes = ".|".repeat(20_000) + ".";
+    let negations = "-".repeat(60_000) + "1";
+    let tries = "try ".repeat(10_000) + ".";
+    let ended = "ended";
+    let mut wrong = Vec::new();
+    for (code, record, expected) in [
+        // Endless.
+        ("repeat(.)", "1", ended),
+        ("[repeat(.)]", "1", ended),
+        ("repeat(empty)", "1", ended),
+        ("last(repeat(1))", "1", ended),
+        ("[range(1e9)] | length", "1", ended),
+        ("range(1e9) | empty", "1", ended),
+        ("range(0; 1; 0) | empty", "1", ended),
+        ("last(range(infinite))", "1", ended),
+        ("reduce range(1e12) as $i (0; . + $i)", "1", ended),
+        ("while(true; . + 1) | empty", "1", ended),
+        ("until(false; .)", "1", ended),
+        ("recurse | empty", "1", ""),
+        ("[recurse(.)] | length", "1", ended),
+        ("def f: f; f", "1", ended),
+        ("def f: f, f; f", "1", ended),
+        ("def f: 1 + f; f", "1", ended),
+        ("def f: [f]; f", "1", ended),
+        ("def f: {a: f}; f", "1", ended),
+        ("def f($x): f($x + 1); f(0)", "1", ended),
+        ("def f(g): f(g | .); f(.)", "1", "calls itself with another filter"),
+        ("def f(g): if g then f(g) else 1 end; f(true)", "1", ended),
+        ("def f: def g: f; g; f", "1", ended),
+        ("def f: try f catch f; f", "1", ended),
+        ("def f: (f)? // f; f", "1", ended),
+        ("def f: .[0] | f; path(f)", "null", ended),
+        ("def f: . | f; f |= 1", "null", ended),
+        ("def f: .[0] | f; f |= 1", "[]", ended),
+        ("def f: .a | f; f |= 1", "null", ended),
+        ("reduce range(1e9) as $i ([]; .[$i * 90000] = 1)", "1", ended),
+        ("def f: label $x | f; f", "1", ended),
+        ("first(range(1; infinite) | select(. < 0))", "1", ended),
+        ("limit(1e18; repeat(1)) | empty", "1", ended),
+        ("[limit(1e9; repeat(1))]", "1", ended),
+        ("combinations(40) | empty", "[0, 1]", ended),
+        ("[combinations(40)]", "[0, 1]", ended),
+        ("foreach repeat(1) as $x (0; . + $x) | empty", "1", ended),
+        ("def f: reduce (1, 2) as $x (.; f); f", "1", ended),
+        ("any(repeat(1); false)", "1", ended),
+        // Growing.
+        ("reduce range(60) as $i (\"x\"; . + .)", "1", ended),
+        ("\"x\" * 1000000000", "1", ended),
+        ("\"x\" * 1000000000000", "1", ended),
+        ("reduce range(60) as $i ([1]; . + .)", "1", ended),
+        ("reduce range(60) as $i ({}; . + {\"\\($i)\": .})", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | tojson", "1", ended),
+        ("reduce range(100) as $i (1; [., .])", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | . == [.]", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | [..] | length", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | flatten", "1", ended),
+        ("reduce range(60) as $i (1; [., .]) as $x | {($x): 1}", "1", "cannot be the name of a field"),
+        ("[reduce range(60) as $i (1; [., .])] | unique", "1", ended),
+        ("reduce range(1e5) as $i (1; [.])", "1", ended),
+        ("reduce range(100) as $i (1; [., .]) | tostream | empty", "1", ended),
+        ("form_fields | length", &form, "50000"),
+        ("\"[{\\\"a\\\":\" * 100000 | messages_of(\"user\")", "1", ended),
+        ("fromstream(range(1e9) | [[0], 1]) | empty", "1", ended),
+        ("reduce range(60) as $i ([1]; . + .) | @csv", "1", ended),
+        ("reduce range(1e5) as $i (1; {a: .})", "1", ended),
+        ("reduce range(1e5) as $i (.; setpath([range($i)]; 1))", "null", "cannot use"),
+        ("reduce range(40) as $i (10; . * .)", "1", ended),
+        ("reduce range(40) as $i (\"ab\"; gsub(\"\"; \"xxxxxxxx\"))", "1", ended),
+        ("[range(1e4)] | combinations(2) | empty", "1", ended),
+        ("[range(1000) as $i | [range(1000)]]", "1", ended),
+        ("[., .] | until(false; [.[], .[]])", "1", ended),
+        ("[limit(100000; repeat(\"x\" * 1000))]", "1", ended),
+        ("reduce range(1e6) as $i (\"\"; . + \"abcdefgh\" + .[0:8])", "1", ended),
+        (". / \"\" | map(explode) | add | implode / \"\" | until(false; . + .)", &letters, ended),
+        (".[1e9] = 1", "[]", "out of bounds"),
+        (". as [$a] | [., ., .] | until(false; map(.))", "[1]", ended),
+        // Regular expressions.
+        ("test(\"(a?){1000}a{1000}\")", &letters, ended),
+        ("test(\"((((a{100}){100}){100}){100})\")", &letters, "regex"),
+        ("test(\"(a*)*b\")", &letters, "false"),
+        ("test(\"(a|a)*b\")", &letters, "false"),
+        ("[match(\"a\"; \"g\")] | length", &letters, "20000"),
+        ("[range(10000) | tostring as $x | \"a\" | test($x + \"\\\\w{20}\")] | length", "1", ended),
+        ("[match(\"(a?){400}(a?){400}\"; \"g\")] | length", &letters, "25"),
+        ("test(. + \"(\")", &letters, "regex"),
+        ("\"a\" | test(\"(\" * 100000)", "1", ended),
+        // Records.
+        ("fromjson", &open, "cannot parse"),
+        ("fromjson | . * . | length", &digits, ""),
+        ("html_text | length", &tags, ended),
+        ("indices(.[0:10000]) | length", &letters, ""),
+        (". - . | length", &flat, "0"),
+        ("[.[] as $a | .[] as $b | $a * $b] | length", &flat, ended),
+        ("map(. as $x | [range(100)]) | length", &flat, ended),
+        ("until(false; [.])", &nested, ended),
+        ("[..] | map(tojson) | map(length) | add", &nested, ""),
+        ("error([.[], .[]] | [., ., .])", &flat, "1,1"),
+        ("strftime(\"%99999999Y\")", "0", ""),
+        // Programs that are hard to read.
+        (&parentheses, "1", "nested"),
+        (&pipes, "1", "terms in each other"),
+        (&negations, "1", "terms in each other"),
+        (&tries, "1", "terms in each other"),
+        ("import \"x\" as x; .", "1", ""),
+        ("input", "1", "there is no filter"),
+        ("halt", "1", "no clock"),
+        ("$ENV", "1", "declared environment variables only"),
+    ] {
+        let shown: String = code.chars().take(60).collect();
+        MOST.set(TAKEN.get());
+        let (before, begun) = (TAKEN.get(), Instant::now());
+        let found = run(code, record);
+        let (time, most) = (begun.elapsed(), MOST.get() - before);
+        let drift = limits::DRIFT.replace(0);
+        println!("{shown}: {time:?}, {} kB: {}", most >> 10, format!("{found:?}").chars().take(90).collect::<String>());
+        let told = match &found {
+            Ok(given) => given.join(" "),
+            Err(reason) => reason.clone(),
+        };
+        let is_right = told.contains(expected) && time < Duration::from_secs(10) && most < 64 << 20;
+        if !is_right || drift > 0 {
+            wrong.push(format!(
+                "{shown} (drift {drift}): {time:?}, {most} bytes: {}",
+                told.chars().take(300).collect::<String>()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What a program does with many matches, cells or elements takes memory for what it holds, and not for all it has made.
+#[test]
+fn many_matches_take_the_memory_of_what_is_held() {
+    let words = format!("\"{}\"", "abcdefgh \\t ".repeat(100_000));
+    let cells = format!("[{}\"c\"]", "\"cell\",".repeat(99_999));
+    let mut wrong = Vec::new();
+    for (code, record, times) in [
+        ("gsub(\"\\\\s+\"; \" \")", &words, 4),
+        ("gsub(\"(?<first>[a-z])[a-z]*\"; .first) | length", &words, 4),
+        ("[splits(\"\\\\s+\")] | length", &words, 12),
+        ("[scan(\"[a-z]+\")] | join(\" \") | length", &words, 12),
+        ("ascii_upcase | ltrimstr(\"A\") | length", &words, 4),
+        ("@csv", &cells, 6),
+        ("@tsv | length", &cells, 6),
+        ("join(\",\") | length", &cells, 6),
+        ("add | length", &cells, 6),
+        ("map(. + \"x\") | join(\"\") | length", &cells, 30),
+        ("reduce .[] as $one (\"\"; . + $one) | length", &cells, 6),
+        ("[limit(50000; .[])] | length", &cells, 16),
+        ("del(.[] | select(. == \"c\")) | length", &cells, 60),
+        // Each round lets go of what the one before has made.
+        ("reduce range(40) as $i (.; map(. + \"y\")) | length", &cells, 60),
+        ("reduce range(2000) as $i (0; (\"x\" * 100000 + \"y\" | length))", &cells, 6),
+    ] {
+        let before = TAKEN.get();
+        MOST.set(before);
+        let found = run(code, record);
+        let (most, most_expected) = (MOST.get() - before, (record.len() * (times + 12)) as isize);
+        if found.is_err() || most > most_expected || limits::DRIFT.replace(0) > 0 {
+            let found = format!("{found:?}").chars().take(90).collect::<String>();
+            wrong.push(format!("{code}: {most} of {most_expected} bytes: {found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
