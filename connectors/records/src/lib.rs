@@ -18,11 +18,14 @@
 //! `functions/html.rs`, `functions.jq`), `src/documents.rs` makes documents of what they give, `src/message.rs` reads
 //! what they give, `src/options.rs` the line of options, `src/parts.rs` splits batches of which a part cannot be
 //! mapped, and `src/assemble.rs`, `src/chains.rs` and `src/calls.rs` make turns of messages and of calls of models.
-//! `src/jq/` is jaq with limits: `value.rs` wraps its values to count what is done with them (`limits.rs`),
-//! `program.rs` changes definitions that call themselves so that their calls are counted, and `patterns.rs` bounds
-//! regular expressions. A program that has used up what it may is ended by unwinding, which it cannot catch. `presets/`
-//! has one program for each form. `src/stream.rs` does the same with records as they come: messages wait, and become
-//! turns for good (`known.rs` is what is remembered of them).
+//! `src/jq/` is jaq with limits: `value.rs` wraps its values to count what is done with them (`limits.rs`) and what
+//! they hold (`held.rs`), `access.rs` reads and changes parts of them, `program.rs` changes definitions that call
+//! themselves so that their calls are counted, `patterns.rs` bounds regular expressions, and `places.rs` finds the term
+//! that fails. `matches.rs`, `texts.rs` and `lists.rs` have filters of jq that jaq lacks, or that would take too long
+//! as definitions; the table `jq_rows.tsv` says what jq gives. A program that has used up what it may is ended by
+//! unwinding, which it cannot catch. `presets/` has one program for each form. `src/stream.rs` does the same with
+//! records as they come: messages wait (`stream/due.rs`), and become turns for good (`stream/turns.rs`; `known.rs` is
+//! what is remembered of them).
 
 mod assemble;
 mod body;
