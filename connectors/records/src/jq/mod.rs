@@ -92,7 +92,7 @@ impl Program {
         let done = limits::bounded(size, run);
         let done = done.unwrap_or_else(|spent| Err((format!("the program was ended: {spent}"), None)));
         done.map_err(|(reason, error)| match error.and_then(|error| self.place(&value, variables, &error)) {
-            Some(place) => format!("{place}: {reason}"),
+            Some(place) => format!("{reason} ({place})"),
             None => reason,
         })
     }
@@ -134,7 +134,7 @@ impl Program {
         };
         let place = marks.place(|| limits::bounded(size, run).ok().flatten(), error)?;
         let at = program::at(&self.code, &self.code[place.start..], String::new());
-        Some(format!("line {}, column {}, {}", at.line, at.column, places::shown(&self.code, &place)))
+        Some(format!("line {}, column {}: {}", at.line, at.column, places::shown(&self.code, &place)))
     }
 }
 
