@@ -54,10 +54,13 @@ const COUNTED: Duration = Duration::from_secs(60);
 pub struct SqliteConfig {
     /// Path of the database, relative to the pipeline file.
     pub path: FilePath,
-    /// The query whose rows are records, a `SELECT` without a semicolon at its end.
-    pub query: String,
+    /// The query whose rows are records, a `SELECT` without a semicolon at its end. Default: that of the mapping.
+    #[serde(default)]
+    pub query: Option<String>,
     /// The column of the query with whole numbers that increase, or with times as texts, such as `2026-03-05 11:23:40`.
-    pub cursor: String,
+    /// Default: that of the mapping.
+    #[serde(default)]
+    pub cursor: Option<String>,
     /// Whether to look for further rows (true) or to stop after those that exist (false). Default: true.
     #[serde(default = "follow")]
     pub follow: bool,
@@ -99,9 +102,24 @@ impl SqliteConfig {
         MapFields { map: map.as_ref(), conversations, file: Some(&self.path.path), reads: Reads::Rows, lasts: true }
     }
 
+    /// The query and the cursor, or the field that is missing.
+    fn rows(&self) -> Result<(String, String), &'static str> {
+        let (mut query, mut cursor) = (self.query.clone(), self.cursor.clone());
+        if (query.is_none() || cursor.is_none())
+            && let Some(Ok((mapping, _))) = self.map_fields().mapping()
+        {
+            query = query.or_else(|| mapping.options().query.clone());
+            cursor = cursor.or_else(|| mapping.options().cursor.clone());
+        }
+        Ok((query.ok_or("query")?, cursor.ok_or("cursor")?))
+    }
+
     /// Builds the source. It opens the database when it runs.
     pub fn source(&self, base: &Path, context: &ComponentContext) -> Sqlite {
-        Sqlite { path: base.join(&self.path.path), config: self.clone(), context: context.clone() }
+        // The check of the pipeline has told what is missing.
+        let (query, cursor) = self.rows().unwrap_or_default();
+        let (path, config, context) = (base.join(&self.path.path), self.clone(), context.clone());
+        Sqlite { path, query, cursor, config, context }
     }
 }
 
@@ -114,21 +132,30 @@ impl TurnSourceConfig for SqliteConfig {
         }
         check.range("every_s", self.every_s, 0.01, 3600.0);
         check.range("max_row_bytes", self.max_row_bytes, 1, 1 << 30);
-        if self.cursor.is_empty() {
-            check.error("wrong-value", "cursor", "`cursor` is empty".to_owned());
-        }
-        // A database that is not there yet cannot say what is wrong.
-        if self.path.path.is_file()
-            && let Err(fault) = Database::open(&self.path.path, &self.query, Some(&self.cursor))
-            && let Some(reason) = fault.of_the_query()
-        {
-            check.error("wrong-value", "query", reason);
+        match self.rows() {
+            Err(field) => {
+                let message = format!("`{field}` is missing, and no mapping has it");
+                check.error("missing-field", field, message);
+            }
+            Ok((_, cursor)) if cursor.is_empty() => {
+                check.error("wrong-value", "cursor", "`cursor` is empty".to_owned());
+            }
+            // A database that is not there yet cannot say what is wrong.
+            Ok((query, cursor)) => {
+                if self.path.path.is_file()
+                    && let Err(fault) = Database::open(&self.path.path, &query, Some(&cursor))
+                    && let Some(reason) = fault.of_the_query()
+                {
+                    check.error("wrong-value", "query", reason);
+                }
+            }
         }
         self.map_fields().validate(check);
     }
 
     fn explain(&self) -> String {
-        let Self { path, cursor, follow, every_s, .. } = self;
+        let Self { path, follow, every_s, .. } = self;
+        let cursor = self.rows().map(|(_, cursor)| cursor).unwrap_or_default();
         let map = self.map_fields().explain();
         format!("path: {:?}, cursor: {cursor:?}, follow: {follow}, every_s: {every_s}{map}", path.written)
     }
@@ -146,6 +173,8 @@ impl TurnSourceConfig for SqliteConfig {
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
+    query: String,
+    cursor: String,
     config: SqliteConfig,
     context: ComponentContext,
 }
@@ -188,7 +217,7 @@ impl Sqlite {
         retry: &mut Retry,
         output: &TurnOutput,
     ) -> Result<(), Fault> {
-        let database = Database::open(&self.path, &self.config.query, Some(&self.config.cursor))?;
+        let database = Database::open(&self.path, &self.query, Some(&self.cursor))?;
         let place =
             place.get_or_insert_with(|| Place { log: String::new(), generation: 0, last: None, known: HashSet::new() });
         self.resume(place, &database, output);
@@ -201,7 +230,7 @@ impl Sqlite {
                     let now = database.counted()?;
                     if now.without > 0 && counted.is_none_or(|(_, before)| now.without > before) {
                         let rows = now.without;
-                        tracing::warn!(file = %self.path.display(), rows, cursor = self.config.cursor,
+                        tracing::warn!(file = %self.path.display(), rows, cursor = self.cursor,
                             "rows without a number in the column of `cursor` are not read");
                     }
                     numbers = numbers.or(now.numbers);

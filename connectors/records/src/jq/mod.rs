@@ -133,6 +133,11 @@ impl Program {
             _ => None,
         };
         let place = marks.place(|| limits::bounded(size, run).ok().flatten(), error)?;
+        // What the program says itself needs no place.
+        let name = self.code.get(place.clone())?.split(|letter: char| !letter.is_alphanumeric()).next();
+        if name == Some("error") {
+            return None;
+        }
         let at = program::at(&self.code, &self.code[place.start..], String::new());
         Some(format!("line {}, column {}: {}", at.line, at.column, places::shown(&self.code, &place)))
     }

@@ -121,11 +121,10 @@ fn of_log(args: &InitArgs, log: &Path) -> anyhow::Result<String> {
     let node = match (options.form(), &options.query, &options.cursor) {
         (None | Some("jsonl"), ..) if is_parquet => format!("Parquet(path: {path}, {map})"),
         (None | Some("jsonl"), ..) if is_lines => format!("JsonLines(path: {path}, follow: true, {map})"),
-        (Some("sqlite"), Some(query), Some(cursor)) if log.is_file() => {
-            let query = query.split(" ORDER BY ").next().unwrap_or(query);
+        (Some("sqlite"), Some(_), Some(_)) if log.is_file() => {
             // A row that is written anew may have another version of what was said.
             let revise = if options.branch { ", conversations: (revise: true)" } else { "" };
-            format!("Sqlite(path: {path}, query: {query:?}, cursor: {cursor:?}, {map}{revise})")
+            format!("Sqlite(path: {path}, {map}{revise})")
         }
         (Some("sqlite"), ..) => bail!(
             "{} is no single database: give the file of the database, or make turns with `turnflow map --preset {name}`",

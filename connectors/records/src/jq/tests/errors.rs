@@ -48,10 +48,10 @@ fn programs_tell_where_they_fail() {
         (
             "try (.a | tonumber) catch error(\"no number: \" + .)",
             r#"{"a": "x"}"#,
-            "no number: \"x\" cannot be a number (line 1, column 27: `error(\"no number: \" + .)`)",
+            "no number: \"x\" cannot be a number",
         ),
-        ("error(\"no customer\")", r#"1"#, "no customer (line 1, column 1: `error(\"no customer\")`)"),
-        ("if .a then .a else error({code: 5}) end", r#"{}"#, "{\"code\":5} (line 1, column 20: `error({code: 5})`)"),
+        ("error(\"no customer\")", r#"1"#, "no customer"),
+        ("if .a then .a else error({code: 5}) end", r#"{}"#, "{\"code\":5}"),
         (".a.b |= . + 1", r#"{"a": {"b": "x"}}"#, "cannot calculate \"x\" + 1 (line 1, column 9: `. + 1`)"),
         (".list |= map(.x)", r#"{"list": [1]}"#, "cannot index 1 with \"x\" (line 1, column 14: `.x`)"),
         ("reduce .[] as $x (0; . + $x)", r#"[1, "a"]"#, "cannot calculate 1 + \"a\" (line 1, column 22: `. + $x`)"),

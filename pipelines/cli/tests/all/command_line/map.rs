@@ -220,7 +220,7 @@ fn a_pipeline_is_written_for_a_database() {
     assert!(told.contains("`open-webui-db`, 2 turns in 1 conversation of 1 record"), "{told}");
     let pipeline = fs::read_to_string(dir.path().join("pipeline.ron")).unwrap();
     assert!(
-        pipeline.contains("Sqlite(path: \"webui.db\", query: \"SELECT") && pipeline.contains("updated_at"),
+        pipeline.contains("Sqlite(path: \"webui.db\", map: Preset(\"open-webui-db\"), conversations: (revise: true))"),
         "{pipeline}"
     );
     run(dir.path(), &["check", "pipeline.ron"]).good();
