@@ -250,17 +250,25 @@ impl<'a> Run<'a> {
 
     /// A file whose lines were read and that does not have them any more is lost: copies of it come before what it has now.
     fn verify(&mut self, id: u64) {
+        if self.is_appended() && self.is_rewritten(id).unwrap_or_default() {
+            return self.rewritten(id);
+        }
         let Some(entry) = self.entries.get(&id).filter(|entry| entry.form == Form::Lines).cloned() else { return };
         match self.opened(id, &entry) {
             Ok(Some(open)) if entry.copy_of.is_none() => self.keep(id, open),
             Ok(Some(_)) => {}
-            Ok(None) => {
-                tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
-                self.lost(id);
-            }
+            Ok(None) => self.rewritten(id),
             // Reading it says so.
             Err(_) => {}
         }
+    }
+
+    fn rewritten(&mut self, id: u64) {
+        if let Some(entry) = self.entries.get(&id) {
+            tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
+        }
+        self.held.retain(|(of, _)| *of != id);
+        self.lost(id);
     }
 
     /// Keeps a file open. The one that was not used for longest is closed, if there are too many.

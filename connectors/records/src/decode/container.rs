@@ -31,12 +31,15 @@ struct Part {
 
 pub(super) fn read(file: &mut dyn BufRead, records: &mut Records<'_>) -> io::Result<()> {
     let mut open: BTreeMap<String, Open> = BTreeMap::new();
-    let mut odd = Odd::default();
+    let (mut odd, mut last) = (Odd::default(), None);
     each_line(file, 2 * LONGEST as u64, &mut |number, line| {
         let line = match line {
             Line::Whole(line) => line,
             // The runtime writes it still.
-            Line::Last(_) if records.open.is_some() => return,
+            Line::Last(line) if records.open.is_some() => {
+                last = Some((number, String::from_utf8_lossy(line.trim_ascii()).into_owned()));
+                return;
+            }
             Line::Last(line) => line,
             Line::TooLong(reason) => return records.take(number, Err(reason)),
         };
@@ -60,6 +63,9 @@ pub(super) fn read(file: &mut dyn BufRead, records: &mut Records<'_>) -> io::Res
             Ok(value) => records.unfinished(number, value),
             Err(reason) => records.take(number, Err(reason)),
         }
+    }
+    if let Some((number, line)) = last.filter(|(_, line)| !line.is_empty()) {
+        records.unfinished(number, Val::from(line));
     }
     Ok(())
 }

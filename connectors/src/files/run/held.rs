@@ -2,7 +2,8 @@
 //! that is not complete waits for the rest. If nothing more will come, it is given as it is.
 
 use std::fs::File;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use turnflow_engine::connector::Stopped;
@@ -12,7 +13,8 @@ use super::Run;
 use super::whole::Chain;
 use crate::files::KEPT;
 use crate::files::entry::Entry;
-use crate::files::identify::logs_of;
+use crate::files::identify::{compared, logs_of};
+use crate::files::listing::Found;
 
 /// How long a file must not have changed to be over because another one has the name of the next.
 const OLD: Duration = Duration::from_secs(60);
@@ -30,13 +32,30 @@ pub(super) fn is_over(path: &Path, entry: &Entry) -> bool {
 }
 
 /// `1.log` of `0.log`, as Kubernetes names the logs of a container.
-fn next_of(path: &Path) -> Option<std::path::PathBuf> {
+fn next_of(path: &Path) -> Option<PathBuf> {
     let number = path.file_stem()?.to_str()?.parse::<u32>().ok()?;
     let next = path.with_file_name(format!("{}.log", number.checked_add(1)?));
     path.extension().filter(|ending| *ending == "log").map(|_| next)
 }
 
 impl Run<'_> {
+    /// Whether lines are only appended to the files, though these are read as a whole.
+    pub(super) fn is_appended(&self) -> bool {
+        self.files.options.form() == Some("container")
+    }
+
+    /// Whether a file does not begin with what was read of it any more, as one that was copied and truncated.
+    pub(super) fn is_rewritten(&self, id: u64) -> io::Result<bool> {
+        let is_read = |entry: &&Entry| entry.length > 0 && decode::plain(&entry.path) == entry.path;
+        let Some(entry) = self.entries.get(&id).filter(is_read) else { return Ok(false) };
+        let file = File::open(&entry.path)?;
+        if !entry.is_at(&Found::of(PathBuf::new(), &file.metadata()?, true)) {
+            // It was renamed since it was found.
+            return Ok(false);
+        }
+        Ok(compared(file, &[(entry.length, entry.digest.clone())])? != [true])
+    }
+
     /// Keeps a file open that grows. The one that was read first is closed, if there are too many.
     pub(super) fn hold(&mut self, id: u64, file: File) {
         self.held.retain(|(of, _)| *of != id);

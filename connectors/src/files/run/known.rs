@@ -38,11 +38,12 @@ impl Run<'_> {
     }
 
     pub(super) fn known(&mut self, file: &Found) -> io::Result<Known> {
-        // A document that is put in the place of another one goes on with that, if its records do.
+        // A document that is put in the place of another one goes on with that, if its records do. A log that is only appended
+        // to is another one then, unless it has what was read.
         let plain = decode::plain(&file.path);
         let is_there =
             |entry: &Entry| entry.is_lost && entry.form == Form::Whole && decode::plain(&entry.path) == plain;
-        let there = self.entries.iter().filter(|(_, entry)| is_there(entry));
+        let there = self.entries.iter().filter(|(_, entry)| !self.is_appended() && is_there(entry));
         // Of a copy in another packing, less may be known.
         if let Some((id, _)) = there.max_by_key(|(_, entry)| (entry.path == file.path, entry.line)) {
             return Ok(Known::Lost(*id));

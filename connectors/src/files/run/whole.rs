@@ -21,7 +21,7 @@ impl Run<'_> {
         let Some(mut entry) = self.entries.get(&id).cloned() else { return Ok(()) };
         let is_quiet = self.is_quiet(state);
         // Lines that are only appended are read as they come.
-        let is_appended = self.files.options.form() == Some("container");
+        let is_appended = self.is_appended();
         entry.is_over = is_appended && is_over(&entry.path, &entry);
         let grows = is_appended && !entry.is_over;
         if !is_end && !is_quiet && !grows {
@@ -111,7 +111,7 @@ impl Run<'_> {
             each(&chain);
         };
         let options = &self.files.options;
-        match options.form() == Some("container") && !entry.is_over {
+        match self.is_appended() && !entry.is_over {
             true => decode::read_open(&File::open(&entry.path)?, &entry.path, options, add, Some(&mut |_| {}))?,
             false => decode::read(&entry.path, options, true, Some(&columns), add)?,
         };

@@ -56,6 +56,49 @@ fn a_part_is_given_as_it_is_when_its_file_is_over() {
 }
 
 #[test]
+fn a_last_line_without_its_end_is_told_and_given_when_its_file_is_over() {
+    let mut logs = Logs::new(FIELDS);
+    let unended = |text: &str| line("F", text).trim_end().to_owned();
+    append(&logs.path("pods/a/0.log"), &(line("F", "one") + &unended("two")));
+    assert_eq!(logs.read(), ["one"]);
+    assert!(logs.dead.len() == 1 && logs.dead[0].contains("0.log:2"), "{:?}", logs.dead);
+    logs.moves("pods/a/0.log", "pods/a/0.log.20260305-090000");
+    append(&logs.path("pods/a/0.log"), &line("F", "three"));
+    assert_eq!(logs.sorted(), ["three", "two"]);
+    assert_eq!(logs.sorted(), [""; 0]);
+}
+
+#[test]
+fn a_log_that_is_copied_and_truncated_is_read_once() {
+    let truncated = |path: &Path| {
+        fs::copy(path, path.with_extension("log.1")).unwrap();
+        fs::write(path, line("F", "four")).unwrap();
+    };
+    let mut logs = Logs::new(FIELDS);
+    let path = logs.path("pods/a/0.log");
+    append(&path, &(line("F", "one") + &line("F", "two")));
+    assert_eq!(logs.read(), ["one", "two"]);
+    append(&path, &line("F", "three"));
+    truncated(&path);
+    assert_eq!(logs.sorted(), ["four", "three"]);
+    assert_eq!(logs.sorted(), [""; 0]);
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("pods/a/0.log");
+    append(&path, &(line("F", "one") + &line("F", "two")));
+    let turns = Turns::run(source(base.path(), FIELDS), Mode::Follow);
+    assert_eq!([turns.text(), turns.text()], ["one", "two"]);
+    wait();
+    append(&path, &line("F", "three"));
+    truncated(&path);
+    let mut found = [turns.text(), turns.text()];
+    found.sort_unstable();
+    assert_eq!(found, ["four", "three"]);
+    append(&path, &line("F", "five"));
+    assert_eq!(turns.text(), "five");
+    assert!(turns.end(true).is_err());
+}
+
+#[test]
 fn a_log_that_is_followed_has_whole_lines() {
     let base = tempfile::tempdir().unwrap();
     let path = |name: &str| base.path().join(name);
