@@ -22,8 +22,10 @@ impl Run<'_> {
         let is_quiet = self.is_quiet(state);
         // Lines that are only appended are read as they come.
         let is_appended = self.is_appended();
-        entry.is_over = is_appended && is_over(&entry.path, &entry);
-        let grows = is_appended && !entry.is_over;
+        // So are those of one that was renamed just now, before those of the next one. Its end may still be written.
+        let is_open = !entry.is_over && !is_end && !is_quiet && decode::plain(&entry.path) == entry.path;
+        let grows = is_appended && (is_open || !is_over(&entry.path, &entry));
+        entry.is_over = is_appended && !grows;
         if !is_end && !is_quiet && !grows {
             entry.is_pending = true;
             self.entries.insert(id, entry);
