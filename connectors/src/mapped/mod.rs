@@ -188,8 +188,7 @@ fn begin(store: &Store, hash: &str, lasts: bool, output: &TurnOutput) -> Result<
     let source = output.name();
     if is_anew && is_other {
         tracing::info!(source, "the mapping has changed, and made no turn before: the records are read again");
-    } else if is_other && stored.refused.number > 0 {
-        let refused = stored.refused.number;
+    } else if is_other && let Some(refused) = still_refused(stored.refused.number, output) {
         tracing::warn!(
             source,
             refused,
@@ -198,6 +197,12 @@ fn begin(store: &Store, hash: &str, lasts: bool, output: &TurnOutput) -> Result<
         );
     }
     if is_anew { store.begin().map_err(failed) } else { Ok(stored) }
+}
+
+/// How many of so many records are dead letters still, if any are: others were mapped again by hand.
+fn still_refused(refused: u64, output: &TurnOutput) -> Option<u64> {
+    let letters = if refused > 0 { output.letters().map_or(refused, |letters| letters.len() as u64) } else { 0 };
+    Some(refused.min(letters)).filter(|refused| *refused > 0)
 }
 
 impl TurnSource for Mapped {
