@@ -13,10 +13,13 @@ use super::key_of;
 
 /// For so long, a delivery goes on to try again what failed before; new answers wait meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
+/// For so long, an answer that failed is not tried again: deliveries follow each other while others are accepted.
+const REST: Duration = Duration::from_millis(900);
 
 /// The answers that fail, by the key of their delivery.
 pub(super) struct Tries {
     retry: Option<Duration>,
+    pub(super) rest: Duration,
     of: Mutex<HashMap<String, Tried>>,
 }
 
@@ -70,7 +73,7 @@ impl From<ConnectorError> for Unaccepted {
 impl Tries {
     /// `retry`: for how long an answer is tried before it is given up.
     pub fn new(retry: Option<Duration>) -> Self {
-        Self { retry, of: Mutex::default() }
+        Self { retry, rest: REST, of: Mutex::default() }
     }
 
     /// The numbers of the answers to send, a list for each conversation: first those that did not fail, then the one that was
@@ -101,7 +104,7 @@ impl Tries {
             of.remove(&key);
             return Next::GiveUp(reason);
         }
-        let is_due = failure.not_before.is_none_or(|at| at <= Instant::now());
+        let is_due = failure.last.elapsed() >= self.rest && failure.not_before.is_none_or(|at| at <= Instant::now());
         if is_due && begun.elapsed() < AGAIN { Next::Send(*values) } else { Next::Wait }
     }
 

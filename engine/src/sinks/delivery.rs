@@ -257,7 +257,7 @@ impl Queue {
         let mut batch = Batch::default();
         while let Err(panicked) = caught(|| self.work(&mut batch)) {
             self.fails(&panicked.to_string());
-            if self.pause() {
+            if self.pause(usize::MAX) {
                 return;
             }
         }
@@ -304,7 +304,9 @@ impl Queue {
                     self.fails(&reason.to_string());
                 }
             }
-            if self.pause() {
+            // Where others end while one fails, new ones do not wait for that.
+            let is_full = out_of_order == 0 || batch.records.len() >= self.writer.batch();
+            if self.pause(if is_full { usize::MAX } else { 1 }) {
                 return;
             }
         }
@@ -412,11 +414,13 @@ impl Queue {
         }
     }
 
-    /// Waits before the next attempt; returns whether the thread must end.
-    fn pause(&self) -> bool {
+    /// Waits before the next attempt, until so many answers are new at most; returns whether the thread must end.
+    fn pause(&self, most: usize) -> bool {
         let until = Instant::now() + RETRY;
         let mut state = self.state.lock();
-        while !state.is_closed && !self.changed.wait_until(&mut state, until).timed_out() {}
+        while !state.is_closed && state.waiting.len() < most && !self.changed.wait_until(&mut state, until).timed_out()
+        {
+        }
         state.is_closed
     }
 }

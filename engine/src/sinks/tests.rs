@@ -305,6 +305,23 @@ fn answers_that_end_out_of_order_do_not_wait_for_one_that_fails() {
 }
 
 #[test]
+fn new_answers_do_not_wait_for_the_pause_after_one_that_fails() {
+    let world = World::new();
+    let choosy = Choosy::default();
+    choosy.fails.store(true, Ordering::Release);
+    let sink = world.handle(choosy.clone());
+    let done = Acknowledged::new(|| ());
+    sink.deliver(vec![record(1)], &done);
+    let begun = std::time::Instant::now();
+    for turn in [2, 4, 6, 8, 10] {
+        let ticket = sink.deliver(vec![record(turn)], &done);
+        wait_until(|| done.take() == [ticket]);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(*choosy.took.lock(), [2, 4, 6, 8, 10]);
+}
+
+#[test]
 fn a_receiver_that_hangs_is_behind_and_does_not_hold_up_the_end() {
     let world = World::new();
     let moody = Moody::default();
