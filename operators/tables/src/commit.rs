@@ -1,5 +1,6 @@
 //! Manifests: opens versions of a table, and commits new ones.
 
+use std::path::{Component, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -33,14 +34,24 @@ pub(crate) struct Place {
 
 impl Place {
     pub fn of(path: &str) -> Result<Self> {
-        let absolute = std::path::absolute(path)?;
-        Ok(Self { store: STORE.clone(), base: Path::from_absolute_path(absolute)? })
+        Ok(Self { store: STORE.clone(), base: Path::from_absolute_path(absolute(path)?)? })
     }
 
     /// The path of a file in one of the table's directories.
     pub fn file(&self, directory: &str, name: &str) -> Path {
         self.base.clone().join(directory).join(name)
     }
+}
+
+/// An absolute path without `..`, which the store refuses.
+fn absolute(path: &str) -> std::io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    if !absolute.components().any(|part| part == Component::ParentDir) {
+        return Ok(absolute);
+    }
+    // What is there may be a link, and its end may not be there yet.
+    let real = |there: &std::path::Path| Some((there.canonicalize().ok()?, absolute.strip_prefix(there).ok()?));
+    Ok(absolute.ancestors().find_map(real).map_or_else(|| absolute.clone(), |(real, rest)| real.join(rest)))
 }
 
 /// Creates manifests, and fails if there is one.

@@ -77,6 +77,18 @@ impl Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_path_may_lead_through_the_folder_above() {
+    let place = Place::new();
+    std::fs::create_dir(place.directory.path().join("here")).unwrap();
+    let path = place.directory.path().join("here/../there/../a.lance").to_string_lossy().into_owned();
+    assert!(Table::write(&path, rows(0..3), Mode::Create).await.is_err(), "there is no folder `there`");
+    let path = path.replace("there/../", "there/");
+    Table::write(&path, rows(0..3), Mode::Create).await.unwrap();
+    assert_eq!(read(&Table::open(&path).await.unwrap()).await, [0, 1, 2]);
+    assert!(place.directory.path().join("there/a.lance").is_dir());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_are_read_in_the_order_in_which_they_were_written() {
     let place = Place::new();
     assert!(matches!(Table::open(&place.path()).await, Err(Error::DatasetNotFound { .. })));
