@@ -263,14 +263,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn rewritten(&mut self, id: u64) {
-        if let Some(entry) = self.entries.get(&id) {
-            tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
-        }
-        self.held.retain(|(of, _)| *of != id);
-        self.lost(id);
-    }
-
     /// Keeps a file open. The one that was not used for longest is closed, if there are too many.
     fn keep(&mut self, id: u64, open: Open) {
         self.open.push((id, open));

@@ -56,6 +56,15 @@ impl Run<'_> {
         Ok(compared(file, &[(entry.length, entry.digest.clone())])? != [true])
     }
 
+    /// A file does not have what was read of it any more: it is lost.
+    pub(super) fn rewritten(&mut self, id: u64) {
+        if let Some(entry) = self.entries.get(&id) {
+            tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
+        }
+        self.held.retain(|(of, _)| *of != id);
+        self.lost(id);
+    }
+
     /// Keeps a file open that grows. The one that was read first is closed, if there are too many.
     pub(super) fn hold(&mut self, id: u64, file: File) {
         self.held.retain(|(of, _)| *of != id);
