@@ -221,6 +221,13 @@ impl TurnSource for Mapped {
             false => stored.input.clone(),
         };
         let is_file = options.names_files;
+        if is_file && !stored.input.is_empty() && stored.input.iter().all(|place| place.partition.is_empty()) {
+            tracing::warn!(
+                source = output.name(),
+                "the node was a source of another kind before: the files are read from their beginning, and messages without \
+                 an id that were turns become turns again"
+            );
+        }
         let begins = if is_file { Offsets::default() } else { resume.clone() };
         let is_first = stored.records == 0;
         // What a command has mapped again is answered.

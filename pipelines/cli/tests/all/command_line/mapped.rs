@@ -152,6 +152,20 @@ fn what_is_retried_sees_what_was_said_before_it_and_stands_there() {
 }
 
 #[test]
+fn a_source_of_another_kind_says_that_it_reads_again() {
+    let dir = directory(BY_FILE, FILE);
+    fs::write(dir.path().join("m.jq"), "{id: .x, conversation: .c, speaker: (.s | role), text: .x}").unwrap();
+    fs::write(dir.path().join("log.jsonl"), said("k", "user", "When?")).unwrap();
+    run(dir.path(), &["run", "p.ron", "--once"]).good();
+    pipeline(dir.path(), "Files(glob: \"l*.jsonl\", map: JqFile(\"m.jq\"))", FILE);
+    for is_told in [true, false] {
+        let told = run(dir.path(), &["run", "p.ron", "--once"]).good().err;
+        assert_eq!(told.contains("a source of another kind"), is_told, "{told}");
+    }
+    assert_eq!(asked(dir.path()), ["k 1 When?"]);
+}
+
+#[test]
 fn nothing_is_retried_beside_a_run() {
     let dir = directory(BY_FILE, FILE);
     fs::write(dir.path().join("m.jq"), RIGHT).unwrap();
