@@ -159,7 +159,7 @@ impl When {
             Self::Answered => Condition::Status(Status::Answered),
             Self::Idk => Condition::Status(Status::Idk),
             Self::Failed => Condition::Status(Status::Failed),
-            Self::Jq(code) => Condition::Holds(compiled(&BodyConfig::Jq(code.clone()))?),
+            Self::Jq(code) => Condition::Holds(Box::new(compiled(&BodyConfig::Jq(code.clone()))?)),
             Self::Any(of) => Condition::Any(of.iter().map(Self::compiled).collect::<Result<_, _>>()?),
         })
     }
@@ -167,7 +167,7 @@ impl When {
 
 enum Condition {
     Status(Status),
-    Holds(Body),
+    Holds(Box<Body>),
     Any(Vec<Condition>),
 }
 
