@@ -27,6 +27,8 @@ use super::{Files, Identity, KEPT, order, shown};
 const LOOK: Duration = Duration::from_millis(50);
 /// A look for new files takes at most this share of the time.
 const SHARE: u32 = 10;
+/// After files were read as a whole, the next look waits as long as that took, and at most so long.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 /// How often files are looked at again because some were renamed meanwhile, if they are read once.
 const AGAIN: usize = 10;
 /// Maximum number of lost files that others may go on with.
@@ -54,6 +56,8 @@ pub(super) struct Run<'a> {
     said: HashSet<(PathBuf, String)>,
     /// Open logs of containers, those read last at the end.
     held: Vec<(u64, File)>,
+    /// How long it took last to list the files.
+    listing: Duration,
 }
 
 /// Why a file is not read now.
@@ -107,6 +111,7 @@ impl<'a> Run<'a> {
             told,
             said,
             held,
+            listing: Duration::ZERO,
         }
     }
 
@@ -132,7 +137,9 @@ impl<'a> Run<'a> {
             if !self.entries.values().any(|entry| entry.is_pending && !entry.is_lost && entry.form == Form::Whole) {
                 self.output.caught_up();
             }
-            let next = Instant::now() + every.max(begun.elapsed() * SHARE);
+            // Reading waits for the turns that it gives.
+            let rest = (self.listing * SHARE).max(begun.elapsed().min(LONGEST_REST));
+            let next = Instant::now() + every.max(rest);
             while Instant::now() < next {
                 if self.output.stop().wait(LOOK.min(next.saturating_duration_since(Instant::now()))) {
                     return Err(Stopped.into());
@@ -164,7 +171,9 @@ impl<'a> Run<'a> {
 
     /// Looks at all files once.
     fn pass(&mut self) -> Result<(), ConnectorError> {
+        let begun = Instant::now();
         let found = self.list();
+        self.listing = begun.elapsed();
         let by_identity: HashMap<Identity, &Found> = found.iter().map(|file| (file.identity, file)).collect();
         // What is not where it was is read to its end, if it is open, because another file follows.
         let ids: Vec<u64> = self.entries.iter().filter(|(_, entry)| !entry.is_lost).map(|(id, _)| *id).collect();
