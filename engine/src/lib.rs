@@ -40,8 +40,9 @@
 //! - `src/cluster/` connects the processes of a cluster and divides corpora among them.
 //! - `src/backup/` copies encodings to an object store and restores them; `src/run/backup.rs` is where a run uses it.
 //! - `src/durable/` stores checkpoints (`checkpoint.rs` writes them, `expire.rs` removes unused conversations,
-//!   `former.rs` remembers the files of sinks that no checkpoint names). A run that reads only queues
-//!   (`TurnSources::Queues`, as a server does) opens it when the first queue arrives. `src/database.rs` is the database
+//!   `former.rs` remembers the files of sinks that no checkpoint names, `histories.rs` reads and changes conversations
+//!   while no run uses them). A run that reads only queues (`TurnSources::Queues`, as a server does) opens it when the
+//!   first queue arrives. `src/database.rs` is the database
 //!   file (redb) under it, under the inference cache, and under the connectors `Documents`, `Turns` and `Answers`. A
 //!   damaged file of these connectors is not replaced, because its contents exist nowhere else. `src/clock.rs` is the
 //!   clock for stored times.
