@@ -300,6 +300,8 @@ impl Queue {
                     self.fails(&panicked.to_string());
                 }
                 reason => {
+                    // Those behind it need not wait for it.
+                    singly = 0;
                     self.state.lock().is_unread = matches!(reason, ConnectorError::Unread { .. });
                     self.fails(&reason.to_string());
                 }
