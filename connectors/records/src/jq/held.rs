@@ -92,6 +92,7 @@ impl<T> Drop for Owned<T> {
 pub(super) fn text(text: impl AsRef<[u8]> + Send + 'static) -> Val {
     let length = text.as_ref().len() as u64;
     limits::text(length);
+    steps(length / 256);
     bytes(TEXT + length);
     Val::utf8_str(Bytes::from_owner(Owned { text, length, run: limits::run() }))
 }
@@ -123,7 +124,7 @@ pub(super) fn fielded(fields: Map) -> Val {
 /// The elements of a list, to be changed.
 pub(super) fn list_mut(values: &mut Rc<Vec<Val>>) -> &mut Vec<Val> {
     if Rc::strong_count(values) > 1 {
-        steps(values.len() as u64 / 16);
+        steps(values.len() as u64 / 8);
         bytes(list(values.len()));
         *values = Rc::new(values.iter().map(shared).collect());
     }
@@ -133,7 +134,7 @@ pub(super) fn list_mut(values: &mut Rc<Vec<Val>>) -> &mut Vec<Val> {
 /// The fields of an object, to be changed.
 pub(super) fn fields_mut(fields: &mut Rc<Map>) -> &mut Map {
     if Rc::strong_count(fields) > 1 {
-        steps(fields.len() as u64 / 16);
+        steps(fields.len() as u64 / 2);
         bytes(object(fields.len()));
         *fields = Rc::new(fields.iter().map(|(name, value)| (shared(name), shared(value))).collect());
     }

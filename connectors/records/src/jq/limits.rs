@@ -13,12 +13,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use jaq_json::Val;
 
-/// Steps for each record, and for each byte of it. A record of 1 kB usually takes some hundreds.
-const STEPS: u64 = 300_000;
-const STEPS_PER_BYTE: u64 = 64;
+/// Steps for each record, for each byte of it, and for each byte beyond the first [`LARGE`]. A step takes 50 to 250 ns. The
+/// presets take at most 2 steps for each byte.
+const STEPS: u64 = 600_000;
+const STEPS_PER_BYTE: u64 = 6;
+const STEPS_PER_BYTE_BEYOND: u64 = 4;
+const LARGE: u64 = 384 << 10;
 /// Bytes that a program may hold at a time, and how many more for each byte of the record.
-const BYTES: u64 = 24 << 20;
-const BYTES_PER_BYTE: u64 = 64;
+const BYTES: u64 = 20 << 20;
+const BYTES_PER_BYTE: u64 = 24;
 /// Maximum size of a text, in bytes, and how much larger it may be for each byte of the record.
 const TEXT: u64 = 4 << 20;
 const TEXT_PER_BYTE: u64 = 4;
@@ -57,7 +60,8 @@ static ALL: AtomicU64 = AtomicU64::new(0);
 ///
 /// The program has used up what it may.
 pub(super) fn bounded<T>(size: u64, program: impl FnOnce() -> T) -> Result<T, &'static str> {
-    STEPS_LEFT.set(STEPS + size * STEPS_PER_BYTE);
+    let beyond = size.saturating_sub(LARGE);
+    STEPS_LEFT.set(STEPS + (size - beyond) * STEPS_PER_BYTE + beyond * STEPS_PER_BYTE_BEYOND);
     BYTES_LEFT.set(BYTES + size * BYTES_PER_BYTE);
     BYTES_MOST.set(BYTES_LEFT.get());
     LONGEST.set(TEXT + size * TEXT_PER_BYTE);
@@ -156,7 +160,7 @@ pub(super) fn text(length: u64) {
 
 /// Counts a call of a definition that calls itself.
 pub(super) fn call() {
-    steps(1);
+    steps(2);
     if START.get().abs_diff(here()) > STACK && RUNS.get() {
         spend("its calls are nested too deeply");
     }
@@ -194,11 +198,11 @@ pub(super) fn walk(value: &Val) -> u32 {
     let within = |parts: &mut dyn Iterator<Item = &Val>| 1 + parts.map(walk).max().unwrap_or(0);
     let depth = match value {
         Val::Arr(list) => {
-            steps(1);
+            steps(1 + list.len() as u64 / 4);
             within(&mut list.iter())
         }
         Val::Obj(fields) => {
-            steps(1);
+            steps(1 + fields.len() as u64 / 2);
             within(&mut fields.iter().flat_map(|(name, value)| [name, value]))
         }
         Val::TStr(text) | Val::BStr(text) => {

@@ -120,7 +120,7 @@ impl Search {
         let mut places = Characters { text: self.text(), at: 0, characters: 0 };
         let all = self.all().filter_map(|found| {
             let whole = found.get(0)?;
-            steps(1 + (whole.len() * found.len()) as u64 / 64);
+            steps(2 + 2 * found.len() as u64 + (whole.len() * found.len()) as u64 / 64);
             let start = places.up_to(whole.start());
             let place = |part: Match<'_>| {
                 let mut of_part = Characters { text: self.text(), at: whole.start(), characters: start };

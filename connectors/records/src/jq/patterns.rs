@@ -103,9 +103,9 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// Counts a search of a text.
+    /// Counts a search of a text: at worst, each byte meets each state, which takes about 2 ns.
     pub fn searches(&self, text: &[u8]) {
-        steps(1 + text.len() as u64 * (2 + self.states) / 32);
+        steps(1 + text.len() as u64 * (2 + self.states) / 96);
     }
 
     /// Counts it once in each run, whether it is kept or not.

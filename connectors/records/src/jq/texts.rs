@@ -65,7 +65,10 @@ impl Growing {
 /// A text as it is, and anything else as JSON.
 fn plain(value: &Val) -> String {
     match value {
-        Val::TStr(text) | Val::BStr(text) => String::from_utf8_lossy(text).into_owned(),
+        Val::TStr(text) | Val::BStr(text) => {
+            steps(text.len() as u64 / 256);
+            String::from_utf8_lossy(text).into_owned()
+        }
         other => super::shown(other),
     }
 }

@@ -49,6 +49,9 @@ fn hostile_programs_and_records_are_ended() {
     let digits = format!("\"{}\"", "9".repeat(200_000));
     let tags = format!("\"{}\"", "<b><i><a>".repeat(100_000));
     let flat = format!("[{}]", "1,".repeat(20_000) + "1");
+    let numbered = |part: &dyn Fn(u32) -> String, number| (0..number).map(part).collect::<Vec<_>>().join(",");
+    let (fields, list) = (numbered(&|at| format!("\"k{at}\":{at}"), 3_000), numbered(&|at| at.to_string(), 20_000));
+    let large = format!("{{\"list\":[{list}],\"fields\":{{{fields}}},\"text\":\"{}\"}}", "ab ba ".repeat(20_000));
     let nested = format!("{}1{}", "[".repeat(400), "]".repeat(400));
     let parentheses = format!("{}.{}", "(".repeat(30_000), ")".repeat(30_000));
     let pipes = ".|".repeat(20_000) + ".";
@@ -137,6 +140,23 @@ fn hostile_programs_and_records_are_ended() {
         ("[match(\"(a?){400}(a?){400}\"; \"g\")] | length", &letters, "25"),
         ("test(. + \"(\")", &letters, "regex"),
         ("\"a\" | test(\"(\" * 100000)", "1", ended),
+        // Large records, of which each step could take long.
+        ("reduce range(1e9) as $i (.; .list |= (.[1:] + [\"x\"]))", &large, ended),
+        ("reduce range(1e9) as $i (.; .fields.k5 = $i | . as $x | .)", &large, ended),
+        ("range(1e9) as $i | .fields + {a: $i} | empty", &large, ended),
+        ("range(1e9) as $i | del(.fields.k5) | empty", &large, ended),
+        ("range(1e9) as $i | .list | tojson | ltrimstr(\"[\") | empty", &large, ended),
+        ("range(1e9) as $i | .list | tojson | fromjson | empty", &large, ended),
+        ("range(1e9) as $i | .text | @base64 | empty", &large, ended),
+        ("range(1e9) as $i | .text | @sh | empty", &large, ended),
+        ("range(1e9) as $i | .text | ascii_downcase | empty", &large, ended),
+        ("range(1e9) as $i | .text | match(\"a\"; \"g\") | empty", &large, ended),
+        ("range(1e9) as $i | .text | test(\"[ab]*a[ab]{300}c\") | empty", &large, ended),
+        ("range(1e9) as $i | splits(\"a\")? | empty", &large, ended),
+        ("repeat(.) | empty", &large, ended),
+        ("def f: f; f", &large, ended),
+        ("[limit(1e9; repeat(.list))]", &large, ended),
+        ("[limit(1e9; repeat(.))]", &large, ended),
         // Records.
         ("fromjson", &open, "cannot parse"),
         ("fromjson | . * . | length", &digits, ""),
@@ -202,8 +222,8 @@ fn many_matches_take_the_memory_of_what_is_held() {
         ("[limit(50000; .[])] | length", &cells, 16),
         ("del(.[] | select(. == \"c\")) | length", &cells, 60),
         // Each round lets go of what the one before has made.
-        ("reduce range(40) as $i (.; map(. + \"y\")) | length", &cells, 60),
-        ("reduce range(2000) as $i (0; (\"x\" * 100000 + \"y\" | length))", &cells, 6),
+        ("reduce range(5) as $i (.; map(. + \"y\")) | length", &cells, 60),
+        ("reduce range(800) as $i (0; (\"x\" * 100000 + \"y\" | length))", &cells, 6),
     ] {
         let before = TAKEN.get();
         MOST.set(before);
