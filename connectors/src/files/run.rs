@@ -15,10 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use turnflow_engine::connector::{ConnectorError, Stopped, TurnOutput};
 use turnflow_records::decode;
 
-use self::held::is_over;
+use self::held::{Held, is_over};
 use self::known::Known;
 use super::entry::{Entry, Form};
-use super::identify::is_utf_16;
 use super::listing::Found;
 use super::reader::Open;
 use super::{Files, Identity, KEPT, order, shown};
@@ -55,7 +54,7 @@ pub(super) struct Run<'a> {
     /// What was said of the dates of files.
     said: HashSet<(PathBuf, String)>,
     /// Open logs of containers, those read last at the end.
-    held: Vec<(u64, File)>,
+    held: Vec<Held>,
     /// How long it took last to list the files.
     listing: Duration,
 }
@@ -210,28 +209,7 @@ impl<'a> Run<'a> {
         }
         for (file, known) in rest {
             match self.live(file) {
-                Some(id) => {
-                    let copy = self.entries.get(&id).map_or(Ok(None), |entry| self.is_copy(id, entry));
-                    if let Some(of) = copy.unwrap_or_default() {
-                        self.take(file, Known::Copy(of))?;
-                        continue;
-                    }
-                    match self.parts(id, file.state()) {
-                        Ok(false) => self.adopt(id),
-                        Ok(true) => continue,
-                        Err(error) => {
-                            self.tell(&file.path, &error);
-                            continue;
-                        }
-                    }
-                    self.read(id, file.state(), !self.follows)?;
-                    // It was rewritten, and may be a new one.
-                    if self.entries.get(&id).is_some_and(|entry| entry.is_lost)
-                        && let Some(known) = self.known_or_told(file)
-                    {
-                        self.take(file, known)?;
-                    }
-                }
+                Some(id) => self.go_on(file, id)?,
                 None => known.map_or(Ok(()), |known| self.take(file, known))?,
             }
         }
@@ -308,49 +286,6 @@ impl<'a> Run<'a> {
             {
                 self.by_identity.remove(&entry.at());
             }
-        }
-    }
-
-    /// Reads a file that is not known by its inode: it goes on with a lost one, or copies another one, or is new.
-    fn take(&mut self, file: &Found, known: Known) -> Result<(), ConnectorError> {
-        match known {
-            // Another file has gone on with it since.
-            Known::Lost(id) if self.entries.get(&id).is_none_or(|entry| !entry.is_lost) => Ok(()),
-            Known::Copy(of) => {
-                if let Err(error) = self.copied(file, of) {
-                    self.tell(&file.path, &error);
-                }
-                Ok(())
-            }
-            Known::Lost(id) => {
-                if let Some(entry) = self.entries.get_mut(&id) {
-                    if entry.path != file.path {
-                        tracing::info!(file = %file.path.display(), was = %entry.path.display(), "going on in this file");
-                    }
-                    entry.moved(file);
-                }
-                self.by_identity.insert((file.identity, file.created), id);
-                self.by_path.insert(file.path.clone(), id);
-                self.read(id, file.state(), !self.follows)
-            }
-            Known::New if file.matches => {
-                let form = match self.files.options.form() {
-                    Some(form) => form.to_owned(),
-                    None => decode::form_of(&file.path).to_owned(),
-                };
-                // Lines of UTF-16 are not read one by one.
-                let is_lines = form == "jsonl" && !is_utf_16(&file.path).unwrap_or(false);
-                let form = if is_lines { Form::Lines } else { Form::Whole };
-                let id = self.next;
-                self.next += 1;
-                self.entries.insert(id, Entry::new(file, form));
-                self.by_path.insert(file.path.clone(), id);
-                self.by_plain.entry(decode::plain(&file.path)).or_default().push(id);
-                self.by_identity.insert((file.identity, file.created), id);
-                self.adopt(id);
-                self.read(id, file.state(), !self.follows)
-            }
-            Known::New => Ok(()),
         }
     }
 

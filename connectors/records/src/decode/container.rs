@@ -1,12 +1,13 @@
 //! Lines that a container runtime has written around those of a program: `TIME stdout P PART` (CRI), or
 //! `{"log": "PART", "stream": "stdout", "time": "TIME"}` (Docker). It splits long lines; here they are whole again.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use jaq_json::Val;
 
-use super::{Line, Odd, Records, each_line, json, object};
+use super::{Line, Odd, Place, Records, each_line, json, object};
 use crate::message::{short, text_of};
 
 /// Maximum size of a line of a program, in bytes.
@@ -29,10 +30,43 @@ struct Part {
     is_last: bool,
 }
 
-pub(super) fn read(file: &mut dyn BufRead, records: &mut Records<'_>) -> io::Result<()> {
+/// A stream that counts the bytes that were read of it.
+struct Counted<'a> {
+    file: &'a mut dyn BufRead,
+    bytes: &'a Cell<u64>,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(into)?;
+        self.bytes.set(self.bytes.get() + read as u64);
+        Ok(read)
+    }
+}
+
+impl BufRead for Counted<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.file.fill_buf()
+    }
+
+    fn consume(&mut self, number: usize) {
+        self.file.consume(number);
+        self.bytes.set(self.bytes.get() + number as u64);
+    }
+}
+
+/// Reads the lines behind a place.
+pub(super) fn read(file: &mut dyn BufRead, from: Place, records: &mut Records<'_>) -> io::Result<()> {
     let mut open: BTreeMap<String, Open> = BTreeMap::new();
     let (mut odd, mut last) = (Odd::default(), None);
-    each_line(file, 2 * LONGEST as u64, &mut |number, line| {
+    let bytes = Cell::new(from.bytes);
+    if matches!(file.fill_buf()?, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
+        // The lines of UTF-16 are not those of the file.
+        records.rests = None;
+    }
+    each_line(&mut Counted { file, bytes: &bytes }, 2 * LONGEST as u64, &mut |number, line| {
+        let number = from.lines + number;
+        let is_whole = matches!(line, Line::Whole(_));
         let line = match line {
             Line::Whole(line) => line,
             // The runtime writes it still.
@@ -51,6 +85,9 @@ pub(super) fn read(file: &mut dyn BufRead, records: &mut Records<'_>) -> io::Res
         match of_cri(&text).or_else(|| of_docker(&text, &mut odd)) {
             Some(part) => take(number, part, &mut open, records),
             None => records.take(number, Err("it is no line of a container runtime".to_owned())),
+        }
+        if let Some(rests) = records.rests.as_mut().filter(|_| open.is_empty() && is_whole) {
+            rests(Place { bytes: bytes.get(), lines: number });
         }
     })?;
     records.odd.add(odd);

@@ -104,7 +104,30 @@ pub(crate) struct Records<'a> {
     each: &'a mut dyn FnMut(Found),
     /// Takes records that have no end yet, if the file may grow.
     open: Option<&'a mut (dyn FnMut(Record) + 'a)>,
+    /// Is told the places at which no record is open.
+    rests: Option<&'a mut (dyn FnMut(Place) + 'a)>,
     odd: Odd,
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Number of bytes before it.
+    pub bytes: u64,
+    /// Number of lines before it.
+    pub lines: u64,
+}
+
+/// How a file that may grow is read.
+#[derive(Default)]
+pub struct Growing<'a> {
+    /// Takes the records that have no end yet, such as lines of a container of which a part is there.
+    pub open: Option<&'a mut (dyn FnMut(Record) + 'a)>,
+    /// Is told each place at which no record is open, so that the file can be read from there. Only lines of containers in
+    /// a file that is not packed have such places.
+    pub rests: Option<&'a mut (dyn FnMut(Place) + 'a)>,
+    /// Begin at this place, as it was told.
+    pub from: Place,
 }
 
 impl Records<'_> {
@@ -147,11 +170,10 @@ pub fn read(
     columns: Option<Columns<'_>>,
     each: &mut dyn FnMut(Found),
 ) -> io::Result<Odd> {
-    read_with(File::open(path)?, path, options, is_named, columns, each, None)
+    read_with(File::open(path)?, path, options, is_named, columns, each, Growing::default())
 }
 
-/// Reads the records of a file that is open and was at this path, from its beginning. If it may grow, those that have no end
-/// yet, such as lines of a container of which a part is there, go to `open`.
+/// Reads the records of a file that is open and was at this path.
 ///
 /// # Errors
 ///
@@ -161,11 +183,18 @@ pub fn read_open<'a>(
     path: &'a Path,
     options: &Options,
     each: &'a mut dyn FnMut(Found),
-    open: Option<&'a mut (dyn FnMut(Record) + 'a)>,
+    growing: Growing<'a>,
 ) -> io::Result<Odd> {
     let mut file = file.try_clone()?;
-    file.rewind()?;
-    read_with(file, path, options, true, None, each, open)
+    if growing.from == Place::default() {
+        file.rewind()?;
+        return read_with(file, path, options, true, None, each, growing);
+    }
+    let Growing { open, rests, from } = growing;
+    file.seek(io::SeekFrom::Start(from.bytes))?;
+    let mut records = Records { path, each, open, rests, odd: Odd::default() };
+    container::read(&mut BufReader::new(file), from, &mut records)?;
+    Ok(records.odd)
 }
 
 fn read_with<'a>(
@@ -175,7 +204,7 @@ fn read_with<'a>(
     is_named: bool,
     columns: Option<Columns<'_>>,
     each: &'a mut dyn FnMut(Found),
-    open: Option<&'a mut (dyn FnMut(Record) + 'a)>,
+    growing: Growing<'a>,
 ) -> io::Result<Odd> {
     let pattern = match options.files.as_deref().map(files::pattern).transpose() {
         Ok(pattern) => pattern,
@@ -186,7 +215,8 @@ fn read_with<'a>(
     };
     let mut odd = Odd::default();
     let mut start = [0; 4];
-    let is_archive = file.read(&mut start)? == 4 && start == *b"PK\x03\x04";
+    let read = file.read(&mut start)?;
+    let is_archive = start == *b"PK\x03\x04";
     file.rewind()?;
     if is_archive {
         files::entries(file, path, &mut |inner, entry| {
@@ -194,7 +224,7 @@ fn read_with<'a>(
                 odd.unread += 1;
                 return Ok(());
             }
-            let mut records = Records { path: inner, each: &mut *each, open: None, odd: Odd::default() };
+            let mut records = Records { path: inner, each: &mut *each, open: None, rests: None, odd: Odd::default() };
             let entry = packed::unpacked(Box::new(entry))?;
             by_form(inner, None, entry, options, columns, &mut records)?;
             odd.add(records.odd);
@@ -206,7 +236,8 @@ fn read_with<'a>(
         odd.unread += 1;
         return Ok(odd);
     }
-    let mut records = Records { path, each, open, odd };
+    let rests = growing.rests.filter(|_| packed::Packing::of(&start[..read]).is_none());
+    let mut records = Records { path, each, open: growing.open, rests, odd };
     let file = packed::unpacked(Box::new(file))?;
     by_form(path, Some(is_named), file, options, columns, &mut records)?;
     Ok(records.odd)
@@ -255,7 +286,7 @@ fn by_form(
         "mbox" => mail::read(&whole(&mut file)?, records),
         "vtt" => transcript::read(&text(&mut file, &mut records.odd)?, options, records),
         "forms" => urlencoded::read(&mut BufReader::new(file), records)?,
-        "container" => container::read(&mut BufReader::new(file), records)?,
+        "container" => container::read(&mut BufReader::new(file), Place::default(), records)?,
         "sse" => stream::read(&text(&mut file, &mut records.odd)?, records),
         "lines" => chat_text::read(&text(&mut file, &mut records.odd)?, options, records),
         "xml" => xml::read(&text(&mut file, &mut records.odd)?, records),

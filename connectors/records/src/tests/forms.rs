@@ -257,3 +257,55 @@ fn cues_without_a_name_have_the_speaker_before_and_lines_may_name_him() {
     let code = "#: {\"carry\": [\"voice\"]}\n{conversation: 1, speaker: (.voice | role), text, merge: .voice}";
     assert_eq!(of_file(code, "call.vtt", vtt.as_bytes()), ["1 agent Hello. How are you?"]);
 }
+
+#[test]
+fn a_log_of_a_container_is_read_on_from_where_no_line_is_open() {
+    let line = |stream: &str, tag: &str, text: &str| format!("2026-03-05T09:00:00Z {stream} {tag} {text}\n");
+    let whole = |text: &str| line("stdout", "F", text);
+    let log = whole("one")
+        + &line("stdout", "P", "two, ")
+        + &line("stderr", "F", "err")
+        + "no line of it\n\n"
+        + &line("stdout", "F", "three")
+        + &format!("{}\r\n", whole("four").trim_end())
+        + &format!("x{}\n", "y".repeat(17 << 20))
+        + &whole("grüße")
+        + &line("stdout", "P", "waits")
+        + "2026-03";
+    let place = tempfile::tempdir().unwrap();
+    let options: Options = serde_json::from_str(r#"{"decode": "container"}"#).unwrap();
+    let read = |name: &str, content: &[u8], from| {
+        let path = place.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let (mut found, mut waiting, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let each = &mut |record: decode::Found| {
+            found.push(match record {
+                Ok(record) => format!("{} {}", record.source.number, record.value),
+                Err((source, error)) => format!("{} {error}", source.number),
+            });
+        };
+        let open = &mut |record: Record| waiting.push(format!("{} {}", record.source.number, record.value));
+        let so_far = std::cell::Cell::new(0);
+        let each = &mut |record: decode::Found| {
+            each(record);
+            so_far.set(so_far.get() + 1);
+        };
+        let rests = &mut |place| places.push((place, so_far.get()));
+        let growing = decode::Growing { open: Some(open), rests: Some(rests), from };
+        decode::read_open(&std::fs::File::open(&path).unwrap(), &path, &options, each, growing).unwrap();
+        (found, waiting, places)
+    };
+    let (all, waiting, places) = read("0.log", log.as_bytes(), decode::Place::default());
+    let numbers: Vec<&str> = all.iter().filter_map(|record| record.split(' ').next()).collect();
+    assert_eq!((numbers, waiting.len()), (vec!["1", "3", "4", "2", "7", "8", "9"], 2), "{all:?} {waiting:?}");
+    assert_eq!(places.iter().map(|(place, _)| place.lines).collect::<Vec<_>>(), [1, 6, 7, 9]);
+    for (from, read_before) in places {
+        let (rest, still_waiting, _) = read("0.log", log.as_bytes(), from);
+        assert_eq!((&rest[..], &still_waiting), (&all[read_before..], &waiting), "{from:?}");
+    }
+    // What is packed or in UTF-16 has no such places.
+    for (name, content) in [("1.log", gzip(log.as_bytes())), ("2.log", utf_16(&whole("one")))] {
+        let (found, _, places) = read(name, &content, decode::Place::default());
+        assert!(found[0].contains("one") && places.is_empty(), "{name}: {found:?}");
+    }
+}

@@ -38,7 +38,30 @@ fn next_of(path: &Path) -> Option<PathBuf> {
     path.extension().filter(|ending| *ending == "log").map(|_| next)
 }
 
+/// An open log of a container.
+pub(super) struct Held {
+    id: u64,
+    file: File,
+    /// Where it can be read on.
+    rest: Option<Rest>,
+}
+
+/// A place in a file behind which it can be read on: what was read up to there, and the hashes of all that was read then.
+#[derive(Clone)]
+pub(super) struct Rest {
+    pub place: decode::Place,
+    pub chain: Chain,
+    pub records: Option<(String, String)>,
+}
+
 impl Run<'_> {
+    /// Where a file can be read on, of which this was read and is still there.
+    pub(super) fn rest(&self, id: u64, entry: &Entry) -> Option<Rest> {
+        let rest = self.held.iter().find(|held| held.id == id)?.rest.as_ref()?;
+        let is_it = rest.records.is_some() && rest.records == entry.records && self.twins(id, entry).next().is_none();
+        is_it.then(|| rest.clone())
+    }
+
     /// Whether lines are only appended to the files, though these are read as a whole.
     pub(super) fn is_appended(&self) -> bool {
         self.files.options.form() == Some("container")
@@ -61,23 +84,23 @@ impl Run<'_> {
         if let Some(entry) = self.entries.get(&id) {
             tracing::info!(file = %entry.path.display(), "the file was truncated or rewritten");
         }
-        self.held.retain(|(of, _)| *of != id);
+        self.held.retain(|held| held.id != id);
         self.lost(id);
     }
 
     /// Keeps a file open that grows. The one that was read first is closed, if there are too many.
-    pub(super) fn hold(&mut self, id: u64, file: File) {
-        self.held.retain(|(of, _)| *of != id);
+    pub(super) fn hold(&mut self, id: u64, file: File, rest: Option<Rest>) {
+        self.held.retain(|held| held.id != id);
         if self.held.len() >= KEPT {
             self.held.remove(0);
         }
-        self.held.push((id, file));
+        self.held.push(Held { id, file, rest });
     }
 
     /// Reads what is left of a file that is gone, if it is open.
     pub(super) fn finish(&mut self, id: u64) -> Result<(), Stopped> {
-        let at = self.held.iter().position(|(of, _)| *of == id);
-        let file = at.map(|at| self.held.remove(at).1);
+        let at = self.held.iter().position(|held| held.id == id);
+        let file = at.map(|at| self.held.remove(at).file);
         let Some(entry) = self.entries.get_mut(&id) else { return Ok(()) };
         let (path, waited) = (entry.path.clone(), std::mem::take(&mut entry.waits));
         let Some(file) = file else {
@@ -98,7 +121,7 @@ impl Run<'_> {
                 stopped = chain.give(output, id, entry, &found, &record).err();
             }
         };
-        let odd = decode::read_open(&file, &path, &self.files.options, each, None);
+        let odd = decode::read_open(&file, &path, &self.files.options, each, decode::Growing::default());
         if let Some(stopped) = stopped {
             return Err(stopped);
         }

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use turnflow_engine::connector::ConnectorError;
 use turnflow_records::decode;
 
 use super::Run;
 use super::whole::content;
 use crate::files::entry::{Entry, Form};
-use crate::files::identify::{compared, is_beginning, logs_of, may_be};
+use crate::files::identify::{compared, is_beginning, is_utf_16, logs_of, may_be};
 use crate::files::listing::Found;
 use crate::known_file::Digest;
 
@@ -98,6 +99,77 @@ impl Run<'_> {
         self.by_identity.insert((file.identity, file.created), id);
         self.by_path.insert(file.path.clone(), id);
         Ok(())
+    }
+
+    /// Reads a file that was read before, or is a copy of one that was.
+    pub(super) fn go_on(&mut self, file: &Found, id: u64) -> Result<(), ConnectorError> {
+        let copy = self.entries.get(&id).map_or(Ok(None), |entry| self.is_copy(id, entry));
+        if let Some(of) = copy.unwrap_or_default() {
+            return self.take(file, Known::Copy(of));
+        }
+        match self.parts(id, file.state()) {
+            Ok(false) => self.adopt(id),
+            Ok(true) => return Ok(()),
+            Err(error) => {
+                self.tell(&file.path, &error);
+                return Ok(());
+            }
+        }
+        self.read(id, file.state(), !self.follows)?;
+        // It was rewritten, and may be a new one.
+        if self.entries.get(&id).is_some_and(|entry| entry.is_lost)
+            && let Some(known) = self.known_or_told(file)
+        {
+            self.take(file, known)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a file that is not known by its inode: it goes on with a lost one, or copies another one, or is new.
+    pub(super) fn take(&mut self, file: &Found, known: Known) -> Result<(), ConnectorError> {
+        match known {
+            // Another file has gone on with it since.
+            Known::Lost(id) if self.entries.get(&id).is_none_or(|entry| !entry.is_lost) => Ok(()),
+            Known::Copy(of) => {
+                if let Err(error) = self.copied(file, of) {
+                    self.tell(&file.path, &error);
+                }
+                Ok(())
+            }
+            Known::Lost(id) => {
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    if entry.path != file.path {
+                        tracing::info!(file = %file.path.display(), was = %entry.path.display(), "going on in this file");
+                    }
+                    entry.moved(file);
+                }
+                self.by_identity.insert((file.identity, file.created), id);
+                self.by_path.insert(file.path.clone(), id);
+                // A copy that is written once more may have been truncated first.
+                match self.entries.get(&id).is_some_and(|entry| entry.copy_of.is_some()) {
+                    true => self.go_on(file, id),
+                    false => self.read(id, file.state(), !self.follows),
+                }
+            }
+            Known::New if file.matches => {
+                let form = match self.files.options.form() {
+                    Some(form) => form.to_owned(),
+                    None => decode::form_of(&file.path).to_owned(),
+                };
+                // Lines of UTF-16 are not read one by one.
+                let is_lines = form == "jsonl" && !is_utf_16(&file.path).unwrap_or(false);
+                let form = if is_lines { Form::Lines } else { Form::Whole };
+                let id = self.next;
+                self.next += 1;
+                self.entries.insert(id, Entry::new(file, form));
+                self.by_path.insert(file.path.clone(), id);
+                self.by_plain.entry(decode::plain(&file.path)).or_default().push(id);
+                self.by_identity.insert((file.identity, file.created), id);
+                self.adopt(id);
+                self.read(id, file.state(), !self.follows)
+            }
+            Known::New => Ok(()),
+        }
     }
 
     /// The file of which this one is a copy: it was one before, or it is the same in another packing.

@@ -1,5 +1,6 @@
 //! Files that are read as a whole.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use turnflow_engine::connector::{Stopped, TurnOutput};
 use turnflow_records::decode;
 
-use super::held::is_over;
+use super::held::{Rest, is_over};
 use super::{Fault, Run};
 use crate::files::columns;
 use crate::files::entry::Entry;
@@ -31,7 +32,8 @@ impl Run<'_> {
             self.entries.insert(id, entry);
             return Ok(());
         }
-        let known = self.same(id, &entry)?;
+        let rest = if grows { self.rest(id, &entry) } else { None };
+        let known = if rest.is_some() { entry.line } else { self.same(id, &entry)? };
         // A program that writes it anew empties it first.
         let is_changed = |path: &Path| {
             let now = fs::metadata(path).map(|metadata| Found::of(PathBuf::new(), &metadata, true).state());
@@ -47,24 +49,31 @@ impl Run<'_> {
             // It was renamed since it was found.
             return Err(Fault::Io(io::ErrorKind::NotFound.into()));
         }
-        let mut chain = Chain::default();
+        let (from, chain) = rest.map(|rest| (rest.place, rest.chain)).unwrap_or_default();
+        let (chain, rest) = (RefCell::new(chain.clone()), RefCell::new((from, chain)));
         let (mut stopped, mut open) = (None, Vec::new());
         let (output, path) = (self.output, entry.path.clone());
         let each = &mut |found: decode::Found| {
+            let chain = &mut *chain.borrow_mut();
             let record = chain.take(&found);
             if chain.count > known && stopped.is_none() {
                 stopped = chain.give(output, id, &mut entry, &found, &record).err();
             }
         };
+        let rests = &mut |place| *rest.borrow_mut() = (place, chain.borrow().clone());
         let waiting = &mut |record: decode::Record| open.push((record.value.to_string(), record.source.to_string()));
         let options = &self.files.options;
         let odd = match grows {
-            true => decode::read_open(&file, &path, options, each, Some(waiting))?,
+            true => {
+                let growing = decode::Growing { open: Some(waiting), rests: Some(rests), from };
+                decode::read_open(&file, &path, options, each, growing)?
+            }
             false => decode::read(&path, options, true, Some(&columns), each)?,
         };
         if let Some(stopped) = stopped {
             return Err(stopped.into());
         }
+        let chain = chain.into_inner();
         if chain.count < known {
             if let Some(entry) = self.entries.get_mut(&id) {
                 entry.is_pending = true;
@@ -102,7 +111,8 @@ impl Run<'_> {
         self.output.begins(entry.place(id));
         self.entries.insert(id, entry);
         if grows && self.follows {
-            self.hold(id, file);
+            let ((place, chain), records) = (rest.into_inner(), Some(chain.hashes()));
+            self.hold(id, file, Some(Rest { place, chain, records }));
         }
         Ok(())
     }
@@ -116,7 +126,10 @@ impl Run<'_> {
         };
         let options = &self.files.options;
         match self.is_appended() && !entry.is_over {
-            true => decode::read_open(&File::open(&entry.path)?, &entry.path, options, add, Some(&mut |_| {}))?,
+            true => {
+                let growing = decode::Growing { open: Some(&mut |_| {}), ..decode::Growing::default() };
+                decode::read_open(&File::open(&entry.path)?, &entry.path, options, add, growing)?
+            }
             false => decode::read(&entry.path, options, true, Some(&columns), add)?,
         };
         Ok(chain)
@@ -165,7 +178,7 @@ impl Run<'_> {
 }
 
 /// Hashes of records, one after another.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Chain {
     pub count: u64,
     last: [u8; 32],

@@ -158,3 +158,39 @@ fn a_log_that_is_followed_has_whole_lines() {
     thread.join().unwrap();
     assert!(turns.end(true).is_err());
 }
+
+#[test]
+fn a_log_that_grows_byte_by_byte_is_read_on_where_it_was() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("pods/a/0.log");
+    let turns = Turns::run(source(base.path(), FIELDS), Mode::Follow);
+    let random = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+    let mut expected = Vec::new();
+    for round in 0..12 {
+        let from = expected.len();
+        let mut text = String::new();
+        for at in from..from + 5 {
+            let long = random(at).is_multiple_of(3);
+            text += &if long { line("P", "in parts: ") } else { String::new() };
+            text += &line("F", &format!("line {at}"));
+            expected.push(format!("{}line {at}", if long { "in parts: " } else { "" }));
+        }
+        // The rest of a line comes after another look.
+        let cut = random(round) as usize % text.len();
+        append(&path, &text[..cut]);
+        wait();
+        append(&path, &text[cut..]);
+        let found: Vec<String> = (from..expected.len()).map(|_| turns.text()).collect();
+        assert_eq!(found, expected[from..]);
+        match round {
+            // The copy of a log that is truncated gives nothing again.
+            4 => {
+                fs::copy(&path, path.with_extension("log.1")).unwrap();
+                fs::write(&path, "").unwrap();
+            }
+            8 => fs::rename(&path, path.with_extension("log.2")).unwrap(),
+            _ => {}
+        }
+    }
+    assert!(turns.end(true).is_err());
+}
