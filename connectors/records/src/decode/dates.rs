@@ -16,6 +16,8 @@ pub(super) struct Written {
     is_short: bool,
     /// Whether other orders than day, month and year are common with what is between the numbers.
     is_open: bool,
+    /// As in `26. 3. 27.`: in Korea and Hungary the year comes first then, and the day in countries beside these.
+    ends_in_dot: bool,
     clock: Clock,
 }
 
@@ -41,12 +43,15 @@ impl Written {
             date.split(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
         let [first, second, third] = parts[..] else { return None };
         let number = |part: &str| part.parse::<i16>().ok();
+        let ends_in_dot = third.len() == 2 && date.trim_end().ends_with('.');
+        let clock = clock::read(&plain(clock))?;
         Some(Self {
             numbers: [number(first)?, number(second)?, number(third)?],
             is_year_first: first.len() == 4,
             is_short: date.contains('/') && third.len() == 2 && !first.starts_with('0') && !second.starts_with('0'),
-            is_open: first.len() < 3 && !date.contains('.'),
-            clock: clock::read(&plain(clock))?,
+            is_open: first.len() < 3 && (!date.contains('.') || ends_in_dot && !clock.is_east),
+            ends_in_dot,
+            clock,
         })
     }
 
@@ -108,7 +113,7 @@ pub(super) fn times(written: &[Option<Written>]) -> Times {
     let known: Vec<&Written> = written.iter().flatten().filter(|written| !written.is_year_first).collect();
     let is_american = known.iter().all(|written| written.is_short && written.clock.has_am_pm);
     let is_east = known.iter().any(|written| written.clock.is_east);
-    let has_year = is_east || known.iter().any(|written| written.numbers[0] > 31);
+    let has_year = is_east || known.iter().any(|written| written.ends_in_dot || written.numbers[0] > 31);
     let mut orders = vec![Order::Day, Order::Month];
     if is_american {
         orders.reverse();
@@ -186,6 +191,9 @@ mod tests {
             (&[("2021. 1. 2.", "오후 1:05:22")], "2021-01-02T13:05:22", 0),
             (&[("2021年1月2日", "下午1:05")], "2021-01-02T13:05:00", 0),
             (&[("21. 1. 12.", "오후 1:05")], "2021-01-12T13:05:00", 0),
+            (&[("26. 3. 27.", "13:05")], "2027-03-26T13:05:00", 1),
+            (&[("26. 03. 27.", "13:05"), ("26. 03. 28.", "9:05"), ("26. 04. 01.", "9:05")], "2026-03-27T13:05:00", 0),
+            (&[("27. 3. 26.", "13:05"), ("28. 3. 26.", "9:05"), ("1. 4. 26.", "9:05")], "2026-03-27T13:05:00", 0),
             (&[("98/12/31", "13:05"), ("99/1/2", "13:05")], "1998-12-31T13:05:00", 0),
             (&[("3/24/14", "1:59:59 PM")], "2014-03-24T13:59:59", 0),
             // One date that only one order allows decides for all.
