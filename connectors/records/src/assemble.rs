@@ -104,12 +104,13 @@ pub(crate) fn is_agent(message: &Message) -> bool {
 }
 
 /// Of the versions of a message the one that counts: of the lowest rank, the highest version, or the last one. It has the
-/// place and the time of the first one. Messages that are removed are left out.
+/// place and the time of the first one, and what it does not say itself is as another version says it. Messages that are
+/// removed are left out.
 pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<Message> = Vec::new();
     let mut removed: HashSet<String> = HashSet::new();
-    for message in messages {
+    for mut message in messages {
         let Some(id) = message.id.clone() else {
             kept.push(message);
             continue;
@@ -132,13 +133,15 @@ pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Me
         let (time, order) = (first.time.or(message.time), first.order.clone().or_else(|| message.order.clone()));
         let to_agent = first.to_agent || message.to_agent;
         let conversation = first.conversation.clone().or_else(|| message.conversation.clone());
-        let (one, other) = if is_better { (&message, &*first) } else { (&*first, &message) };
-        let parent = one.parent.clone().or_else(|| other.parent.clone());
+        match is_better {
+            true => message.complete(first),
+            false => first.complete(&message),
+        }
         if is_better {
             *first = message;
         }
-        (first.time, first.order, first.to_agent, first.conversation, first.parent, first.at) =
-            (time, order, to_agent, conversation, parent, at);
+        (first.time, first.order, first.to_agent, first.conversation, first.at) =
+            (time, order, to_agent, conversation, at);
         (first.again, first.last) = (again, is_last);
     }
     *left_out.entry("deleted").or_default() += removed.iter().filter(|id| places.contains_key(*id)).count() as u64;

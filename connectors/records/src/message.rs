@@ -292,6 +292,25 @@ impl Message {
 }
 
 impl Message {
+    /// What it does not say is as another version of it says.
+    pub(crate) fn complete(&mut self, other: &Self) {
+        let take = |one: &mut Option<String>, other: &Option<String>| {
+            if one.is_none() {
+                one.clone_from(other);
+            }
+        };
+        take(&mut self.parent, &other.parent);
+        take(&mut self.speaker, &other.speaker);
+        take(&mut self.text, &other.text);
+        self.turn = self.turn.or(other.turn);
+        if self.fields.is_none() {
+            self.fields.clone_from(&other.fields);
+        }
+        if self.join.is_empty() {
+            self.join.clone_from(&other.join);
+        }
+    }
+
     /// Gives a message without an id one that is made of what it says, when and where.
     pub(crate) fn identify(&mut self) {
         let (None, Some(conversation), Some(text)) = (&self.id, &self.conversation, &self.text) else { return };

@@ -5,6 +5,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
+use crate::decode::clock;
 use crate::message::{number, text_of};
 
 /// The largest number of seconds that is read as seconds (the year 5138); larger ones are milliseconds, microseconds or
@@ -69,7 +70,7 @@ fn of_text(text: &str) -> Option<f64> {
 }
 
 /// Forms of dates that mean one time only.
-const FORMS: [&str; 18] = [
+const FORMS: [&str; 19] = [
     "%Y-%m-%d %H:%M:%S%.f %z",
     "%Y-%m-%d %H:%M",
     "%Y-%m-%dT%H:%M",
@@ -79,7 +80,8 @@ const FORMS: [&str; 18] = [
     "%Y%m%dT%H%M%S",
     "%a %b %d %H:%M:%S %Y",
     "%a %b %d %H:%M:%S %z %Y",
-    "%a %b %d %H:%M:%S UTC %Y",
+    "%a %b %d %H:%M:%S %Z %Y",
+    "%A, %b %d, %Y at %I:%M:%S %p",
     "%b %d, %Y, %I:%M:%S %p",
     "%b %d, %Y %I:%M:%S %p",
     "%b %d, %Y, %I:%M %p",
@@ -99,8 +101,8 @@ fn civil(time: DateTime) -> Option<f64> {
 /// (`Europe/Berlin`), or else UTC.
 pub(crate) fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64, String> {
     let zone = zone.map_or(Ok(TimeZone::UTC), named_zone)?;
-    let text = spaced(text);
-    let parsed = jiff::fmt::strtime::parse(spaced(form), text.trim()).map_err(|error| error.to_string())?;
+    let (text, form) = numbered(spaced(text), spaced(form));
+    let parsed = jiff::fmt::strtime::parse(&form, text.trim()).map_err(|error| error.to_string())?;
     if let Ok(time) = parsed.to_timestamp() {
         return Ok(time.as_nanosecond() as f64 / 1e9);
     }
@@ -108,6 +110,16 @@ pub(crate) fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64,
     let time = time.ok().and_then(|time| time.to_zoned(zone).ok());
     let time = time.map(|time| time.timestamp().as_nanosecond() as f64 / 1e9);
     time.ok_or_else(|| format!("{text:?} is no time of the form {form:?}"))
+}
+
+/// A text with the number of its zone in place of the name, such as `CET`, if its form has one (`%Z`).
+fn numbered(text: String, form: String) -> (String, String) {
+    let words: Vec<&str> = text.split(' ').collect();
+    let named = words.iter().enumerate().find_map(|(at, word)| Some((at, clock::zone(word)?)));
+    let Some((at, seconds)) = named.filter(|_| form.contains("%Z")) else { return (text, form) };
+    let (sign, minutes) = (if seconds < 0 { '-' } else { '+' }, seconds.abs() / 60);
+    let number = format!("{sign}{:02}{:02}", minutes / 60, minutes % 60);
+    ([&words[..at], &[&*number], &words[at + 1..]].concat().join(" "), form.replace("%Z", "%z"))
 }
 
 /// The zone of a name in the IANA database, which is a part of this program: a time is the same on every machine.
@@ -140,6 +152,8 @@ mod tests {
             ("Thu Mar  5 11:23:40 2026", Some(1_772_709_820.0)),
             ("Thu Mar 05 11:23:40 +0000 2026", Some(1_772_709_820.0)),
             ("Mar 5, 2026, 11:23:40\u{202f}AM", Some(1_772_709_820.0)),
+            ("Thu Mar  5 12:23:40 CET 2026", Some(1_772_709_820.0)),
+            ("Thursday, March 5, 2026 at 11:23:40\u{202f}AM UTC", Some(1_772_709_820.0)),
             ("5 March 2026 11:23", Some(1_772_709_780.0)),
             ("05/Mar/2026:11:23:40 +0000", Some(1_772_709_820.0)),
             ("/Date(1772709820500+0000)/", Some(1_772_709_820.5)),
@@ -151,7 +165,10 @@ mod tests {
         }
         assert_eq!(of_form("06.03.2026 10:20:05", "%d.%m.%Y %H:%M:%S", None), Ok(1_772_792_405.0));
         assert_eq!(of_form("1:56 pm on 8 May, 2023", "%I:%M %p on %d %B, %Y", None), Ok(1_683_554_160.0));
+        let est = of_form("3/5/2026 6:23:40 AM EST", "%m/%d/%Y %I:%M:%S %p %Z", Some("Europe/Berlin"));
+        assert_eq!(est, Ok(1_772_709_820.0));
         assert!(of_form("x", "%d", None).is_err());
+        assert!(of_form("5 Nowhere", "%d %Z", None).is_err());
         for (text, expected) in [("05.03.2026 12:23", 1_772_709_780.0), ("05.07.2026 12:24", 1_783_247_040.0)] {
             assert_eq!(of_form(text, "%d.%m.%Y %H:%M", Some("Europe/Berlin")), Ok(expected));
         }

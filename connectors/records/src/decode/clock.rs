@@ -52,6 +52,12 @@ const ZONES: [(&str, i32); 23] = [
     ("jst", 9),
 ];
 
+/// The seconds before UTC of a zone that a word names.
+pub(crate) fn zone(word: &str) -> Option<i32> {
+    let word = word.to_ascii_lowercase();
+    ZONES.iter().find(|(name, _)| *name == word).map(|(_, hours)| hours * 3600)
+}
+
 /// Maximum length of a time, in bytes.
 const LONGEST: usize = 200;
 /// Maximum number of words that are one, as in `de la tarde`.

@@ -1,7 +1,7 @@
 //! Decoders: records of files.
 
 mod chat_text;
-mod clock;
+pub(crate) mod clock;
 mod container;
 mod dates;
 mod documents;

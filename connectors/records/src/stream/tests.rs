@@ -324,6 +324,29 @@ fn a_turn_whose_message_changes_gets_a_new_version_if_that_is_wanted() {
 }
 
 #[test]
+fn an_edit_may_say_only_what_is_changed() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "Oen?"}"#),
+        (12, r#"{"id": 1, "t": "One?"}"#),
+        // It adds a picture, and no text.
+        (13, r#"{"id": 1, "v": 2}"#),
+        (20, r#"{"id": 2, "c": "a", "s": "agent", "t": "Yse."}"#),
+        (30, r#"{"id": 2, "t": "Yes."}"#),
+        (40, r#"{"id": 1, "t": "One and a half?", "v": 3}"#),
+        (50, r#"{"id": 1, "v": 4}"#),
+        // The edit may come first.
+        (60, r#"{"id": 3, "t": "Two?", "v": 2}"#),
+        (61, r#"{"id": 3, "c": "a", "s": "user", "t": "Tow?", "v": 1}"#),
+    ];
+    let first = ["a 1 user One?", "a 1 agent Yse."];
+    let taken = |text: &str| format!("-{:x}", known::hash(text));
+    let changed = [format!("a 1 agent Yes. {}", taken("Yse.")), format!("a 1 user One and a half? {}", taken("One?"))];
+    let expected = [&first[..], &[&changed[0], &changed[1], "a 2 user Two?"]].concat();
+    assert_eq!(at_times(CHAT, &|options| options.revise = true, &records, 5), expected);
+    assert_eq!(at_times(CHAT, &|_| {}, &records, 5), [&first[..], &["a 2 user Two?"]].concat());
+}
+
+#[test]
 fn after_a_hand_over_users_are_not_answered() {
     let records = [
         (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?"}"#),

@@ -154,10 +154,14 @@ fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -
     }
     let id = turned.id.clone();
     let mut last = said.turn;
-    let mut turn = turn_of(&id, Message { turn: Some(said.turn), ..message.clone() }, &mut last, left_out)?;
+    let speaker = if turned.is_agent { "agent" } else { "user" };
+    let speaker = message.speaker.clone().or_else(|| Some(speaker.to_owned()));
+    let message = Message { turn: Some(said.turn), speaker, ..message.clone() };
+    let version = message.version.clone();
+    let mut turn = turn_of(&id, message, &mut last, left_out)?;
     turn.turn = said.turn;
     turn.fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
-    (turned.said, turned.version) = (known::hash(text), message.version.clone());
+    (turned.said, turned.version) = (known::hash(text), version);
     known::set(memory, own, &said);
     Some(turn)
 }
