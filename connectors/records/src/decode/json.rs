@@ -1,11 +1,11 @@
 //! JSON as programs write it: a value that JSON cannot hold costs itself, and not its record.
 
-use jaq_json::Val;
+use jaq_json::{Num, Rc, Val};
 
 /// Maximum nesting depth of a value as it is read; what is nested more deeply is left out.
 pub(crate) const DEEPEST: usize = 500;
-/// Maximum number of digits in a row; a longer whole number becomes a text.
-const DIGITS: usize = 400;
+/// Maximum number of digits in a row; a longer whole number becomes a text, and another one is rounded.
+pub(crate) const DIGITS: usize = 400;
 
 /// What was odd about records that were read all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,13 +98,30 @@ pub(crate) fn json(bytes: &[u8], odd: &mut Odd) -> Result<Val, String> {
     let (value, is_replaced) = match is_odd(text.as_bytes()) {
         false => (parse(&text), false),
         true => match turnflow_odd_json::mend(&text) {
-            Some((mended, changed)) => (parse(&mended), !changed.is_empty()),
+            Some((mended, changed)) => (parse(&mended).map(shortened), !changed.is_empty()),
             None => (Err("not JSON: it does not end".to_owned()), false),
         },
     };
     if value.is_ok() {
         odd.add(Odd { replaced: is_replaced.into(), broken: is_broken.into(), ..Odd::default() });
     }
+    value
+}
+
+/// A value in which numbers with very many digits behind the point are not exact: to calculate with them takes long.
+fn shortened(mut value: Val) -> Val {
+    fn shorten(value: &mut Val) {
+        match value {
+            Val::Num(Num::Dec(digits)) if digits.len() > DIGITS => {
+                let number = digits.parse().unwrap_or(f64::NAN);
+                *value = Val::from(number);
+            }
+            Val::Arr(values) => Rc::make_mut(values).iter_mut().for_each(shorten),
+            Val::Obj(fields) => Rc::make_mut(fields).values_mut().for_each(shorten),
+            _ => {}
+        }
+    }
+    shorten(&mut value);
     value
 }
 

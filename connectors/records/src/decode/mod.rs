@@ -26,7 +26,7 @@ use jaq_json::Val;
 
 pub(crate) use self::files::{files, pattern as allowed};
 pub use self::json::Odd;
-pub(crate) use self::json::json;
+pub(crate) use self::json::{DIGITS, json};
 pub use self::packed::{Packing, plain};
 pub(crate) use self::urlencoded::{fields as form_fields, form};
 use crate::Columns;

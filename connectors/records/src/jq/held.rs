@@ -31,7 +31,8 @@ pub(super) fn object(length: usize) -> u64 {
 /// Bytes that are free when a value is dropped: those of what nothing else has.
 pub(super) fn weight(value: &Val) -> u64 {
     match value {
-        Val::Null | Val::Bool(_) | Val::Num(Num::Int(_) | Num::Float(_) | Num::Dec(_)) => 0,
+        Val::Null | Val::Bool(_) | Val::Num(Num::Int(_) | Num::Float(_)) => 0,
+        Val::Num(Num::Dec(digits)) if Rc::strong_count(digits) == 1 => 64 + digits.len() as u64,
         Val::Num(Num::BigInt(number)) if Rc::strong_count(number) == 1 => 64 + number.bits() / 8,
         Val::TStr(text) | Val::BStr(text) => TEXT + if text.is_unique() { text.len() as u64 } else { 0 },
         Val::Arr(elements) if Rc::strong_count(elements) == 1 => {
@@ -53,8 +54,24 @@ pub(super) fn counted(value: Val) -> Val {
 
 /// Drops a part of a value.
 pub(super) fn dropped(value: Val) {
-    if !matches!(value, Val::Null | Val::Bool(_) | Val::Num(Num::Int(_) | Num::Float(_))) {
-        freed(weight(&value));
+    match value {
+        Val::Arr(elements) => {
+            if let Ok(elements) = Rc::try_unwrap(elements) {
+                freed(list(elements.len()));
+                elements.into_iter().for_each(dropped);
+            }
+        }
+        Val::Obj(fields) => {
+            if let Ok(fields) = Rc::try_unwrap(fields) {
+                freed(object(fields.len()));
+                fields.into_iter().for_each(|(name, value)| {
+                    dropped(name);
+                    dropped(value);
+                });
+            }
+        }
+        Val::Null | Val::Bool(_) | Val::Num(Num::Int(_) | Num::Float(_)) => {}
+        other => freed(weight(&other)),
     }
 }
 
@@ -110,7 +127,11 @@ pub(super) fn part(of: &Bytes, part: &[u8]) -> Val {
 }
 
 /// A new list.
-pub(super) fn listed(values: Vec<Val>) -> Val {
+pub(super) fn listed(mut values: Vec<Val>) -> Val {
+    // One that is collected from what takes more memory may keep all of it.
+    if values.capacity() > 2 * values.len() {
+        values.shrink_to_fit();
+    }
     bytes(list(values.len()));
     Val::Arr(Rc::new(values))
 }

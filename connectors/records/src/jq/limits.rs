@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use jaq_json::Val;
+use jaq_json::{Num, Val};
 
 /// Steps for each record, for each byte of it, and for each byte beyond the first [`LARGE`]. A step takes 50 to 250 ns. The
 /// presets take at most 2 steps for each byte.
@@ -72,7 +72,7 @@ pub(super) fn bounded<T>(size: u64, program: impl FnOnce() -> T) -> Result<T, &'
     // What the program leaves behind when it ends in the middle is dropped.
     let done = catch_unwind(AssertUnwindSafe(program));
     RUNS.set(false);
-    done.map_err(|panic| spent_of(&*panic).unwrap_or_else(|| resume_unwind(panic)))
+    done.map_err(|panic| spent_of(&*panic).unwrap_or("it panicked, which is a defect of turnflow"))
 }
 
 fn spent_of(panic: &(dyn Any + Send)) -> Option<&'static str> {
@@ -90,9 +90,14 @@ fn here() -> usize {
     std::ptr::from_ref(std::hint::black_box(&local)) as usize
 }
 
-/// Counts steps.
+/// Counts steps, and looks at the stack: all that a program does comes by here.
 #[inline]
 pub(crate) fn steps(number: u64) {
+    let local = 0_u8;
+    let place = std::ptr::from_ref(std::hint::black_box(&local)) as usize;
+    if START.get().abs_diff(place) > STACK && RUNS.get() {
+        spend("its calls are nested too deeply");
+    }
     take(&STEPS_LEFT, number, "it takes too many steps: it may not end");
 }
 
@@ -158,14 +163,6 @@ pub(super) fn text(length: u64) {
     }
 }
 
-/// Counts a call of a definition that calls itself.
-pub(super) fn call() {
-    steps(2);
-    if START.get().abs_diff(here()) > STACK && RUNS.get() {
-        spend("its calls are nested too deeply");
-    }
-}
-
 /// Ends the program if a path has grown too long.
 pub(super) fn path(is_long: bool) {
     if is_long && RUNS.get() {
@@ -207,6 +204,10 @@ pub(super) fn walk(value: &Val) -> u32 {
         }
         Val::TStr(text) | Val::BStr(text) => {
             steps(1 + text.len() as u64 / 256);
+            0
+        }
+        Val::Num(Num::BigInt(number)) => {
+            steps(number.bits() / 32);
             0
         }
         _ => 0,

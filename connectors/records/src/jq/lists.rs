@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use jaq_core::box_iter::box_once;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, unary, v};
-use jaq_core::{Error, ValR};
+use jaq_core::{Bind, Cv, Error, Exn, ValR, ValXs};
 use jaq_json::{Map, Val};
 use jaq_std::ValT as _;
 
@@ -15,13 +16,78 @@ use super::natives::Own;
 use super::value::{Value, of_digits, told};
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 4] = [
+    let by = || [Bind::Fun(())].into();
+    let all: [Own; 8] = [
+        ("sort_by", by(), |cv| box_once(sorted_by(cv))),
+        ("group_by", by(), |cv| box_once(grouped_by(cv))),
+        ("min_by_or_empty", by(), |cv| most(cv, |kept, key| key < kept)),
+        ("max_by_or_empty", by(), |cv| most(cv, |kept, key| key >= kept)),
         ("flatten", v(1), |cv| unary(cv, flatten)),
         ("delpaths", v(1), |cv| unary(cv, without)),
         ("reverse", v(0), |cv| bome(reverse(cv.1))),
         ("tonumber", v(0), |cv| bome(number(cv.1))),
     ];
     all.into_iter().map(run::<JustLut<Value>>)
+}
+
+type With<'a, T> = Result<T, Exn<'a, Value>>;
+type Keyed = (Vec<Value>, Value);
+
+/// Gives the elements of a list with what a filter gives for each of them to `each`.
+fn keyed<'a>(mut cv: Cv<'a, JustLut<Value>>, mut each: impl FnMut(Keyed)) -> With<'a, ()> {
+    let (filter, context) = cv.0.pop_fun();
+    let Val::Arr(_) = &cv.1.val else { return Err(Exn::from(Error::typ(cv.1, "array"))) };
+    for part in Parts::of(cv.1).into_iter().flatten() {
+        let keys = filter.run((context.clone(), part.clone()));
+        each((keys.map(|key| key.map(Value::listed)).collect::<Result<_, _>>()?, part));
+    }
+    Ok(())
+}
+
+/// All of them, by what the filter gives.
+fn sorted<'a>(cv: Cv<'a, JustLut<Value>>) -> With<'a, (Vec<Keyed>, Lent)> {
+    let (mut all, mut lent) = (Vec::new(), Lent::of(0));
+    keyed(cv, |(key, part)| {
+        lent.more(96 + 32 * key.len() as u64);
+        all.push((key, part));
+    })?;
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok((all, lent))
+}
+
+fn sorted_by<'a>(cv: Cv<'a, JustLut<Value>>) -> With<'a, Value> {
+    let (all, _lent) = sorted(cv)?;
+    Ok(all.into_iter().map(|(_, part)| part).collect())
+}
+
+fn grouped_by<'a>(cv: Cv<'a, JustLut<Value>>) -> With<'a, Value> {
+    let (all, _lent) = sorted(cv)?;
+    let (mut groups, mut group, mut last): (Vec<Value>, Vec<Value>, Option<Vec<Value>>) = Default::default();
+    for (key, part) in all {
+        if last.as_ref().is_some_and(|last| *last != key) {
+            groups.push(std::mem::take(&mut group).into_iter().collect());
+        }
+        group.push(part);
+        last = Some(key);
+    }
+    if !group.is_empty() {
+        groups.push(group.into_iter().collect());
+    }
+    Ok(groups.into_iter().collect())
+}
+
+/// The first or last of the elements whose key is the least or the greatest, if there is one.
+fn most<'a>(cv: Cv<'a, JustLut<Value>>, replaces: fn(&[Value], &[Value]) -> bool) -> ValXs<'a, Value> {
+    let mut found: Option<Keyed> = None;
+    let each = |(key, part): Keyed| {
+        if found.as_ref().is_none_or(|(kept, _)| replaces(kept, &key)) {
+            found = Some((key, part));
+        }
+    };
+    match keyed(cv, each) {
+        Ok(()) => Box::new(found.into_iter().map(|(_, part)| Ok(part))),
+        Err(error) => box_once(Err(error)),
+    }
 }
 
 fn flatten(of: Value, depth: Value) -> ValR<Value> {

@@ -29,6 +29,9 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
     all.into_iter().map(run::<JustLut<Value>>)
 }
 
+/// Number of matches for which it is not counted what a search looks at.
+const FEW: usize = 16;
+
 /// A search of a text.
 struct Search {
     pattern: Rc<Pattern>,
@@ -48,6 +51,29 @@ impl Characters<'_> {
         self.characters += self.text[self.at..place].iter().filter(begins).count();
         self.at = place;
         self.characters
+    }
+}
+
+/// What the searches of a text look at. Each of them may look at all that follows, and find little.
+#[derive(Default)]
+struct Looked {
+    matches: usize,
+    end: usize,
+    bytes: usize,
+}
+
+impl Looked {
+    fn count(&mut self, search: &Search, found: &Match<'_>) {
+        self.matches += 1;
+        if self.matches > FEW {
+            self.bytes += search.pattern.looks_at(search.text(), self.end);
+            // As much as the text has was counted before.
+            if let Some(more) = self.bytes.checked_sub(search.text().len()) {
+                search.pattern.searches(more);
+                self.bytes -= more;
+            }
+        }
+        self.end = found.end();
     }
 }
 
@@ -72,7 +98,7 @@ impl Search {
         };
         let pattern = Pattern::of(&text_of(pattern, "regular expression")?, &flags).map_err(|reason| told(&reason))?;
         let search = Self { pattern, whole };
-        search.pattern.searches(search.text());
+        search.pattern.searches(search.text().len());
         Ok(search)
     }
 
@@ -98,13 +124,17 @@ impl Search {
     fn all(&self) -> impl Iterator<Item = Captures<'_>> {
         let most = if self.pattern.is_global { usize::MAX } else { 1 };
         let counts = |found: &Captures<'_>| found.get(0).is_some_and(|whole| self.counts(&whole));
-        self.pattern.regex.captures_iter(self.text()).filter(counts).take(most)
+        let mut looked = Looked::default();
+        let each = move |found: &Captures<'_>| found.get(0).into_iter().for_each(|whole| looked.count(self, &whole));
+        self.pattern.regex.captures_iter(self.text()).inspect(each).filter(counts).take(most)
     }
 
     /// The same, without the parts.
     fn wholes(&self) -> impl Iterator<Item = Match<'_>> {
         let most = if self.pattern.is_global { usize::MAX } else { 1 };
-        self.pattern.regex.find_iter(self.text()).filter(|found| self.counts(found)).take(most)
+        let mut looked = Looked::default();
+        let each = move |found: &Match<'_>| looked.count(self, found);
+        self.pattern.regex.find_iter(self.text()).inspect(each).filter(|found| self.counts(found)).take(most)
     }
 
     fn first(&self) -> Option<Match<'_>> {

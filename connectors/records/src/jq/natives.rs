@@ -47,17 +47,18 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
 /// Maps values only, so that programs can update through it.
 fn tick() -> Fun<JustLut<Value>> {
     let filter = Native::<JustLut<Value>>::new(|cv| {
-        limits::call();
-        bome(Ok(cv.1))
+        steps(2);
+        bome(Ok(cv.1.copied()))
     });
     let filter = filter.with_paths(|cv| {
-        limits::call();
-        limits::path(cv.1.1.skip(LONGEST).head().is_some());
-        Box::new(std::iter::once(Ok(cv.1)))
+        let length = cv.1.1.iter().take(LONGEST + 1).count();
+        steps(2 + length as u64 / 32);
+        limits::path(length > LONGEST);
+        Box::new(std::iter::once(Ok((cv.1.0.copied(), cv.1.1))))
     });
     let filter = filter.with_update(|cv, update| {
-        limits::call();
-        update(cv.1)
+        steps(2);
+        update(cv.1.copied())
     });
     (TICK, v(0), filter)
 }

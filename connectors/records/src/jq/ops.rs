@@ -11,14 +11,11 @@ use jaq_std::ValT as _;
 
 use super::held;
 use super::limits::{bits, bytes, freed, steps, text, walk};
-use super::value::{Value, told};
+use super::value::{Value, told, width};
 
-/// Number of bits of a number.
-fn width(number: &Num) -> u64 {
-    match number {
-        Num::BigInt(number) => number.bits(),
-        _ => 64,
-    }
+/// Counts an operation with large numbers whose time grows with the product of their lengths.
+fn multiplied(a: &Num, b: &Num) {
+    steps(width(a) * width(b) / (1 << 19));
 }
 
 /// One text behind the other. One that nothing else has grows where it is.
@@ -64,6 +61,7 @@ impl Add for Value {
         let depth = self.depth.max(other.depth);
         if let (Val::Num(a), Val::Num(b)) = (&self.val, &other.val) {
             bits(width(a).max(width(b)) + 1);
+            steps((width(a) + width(b)) / 4096);
             return Ok(Self::number(a.clone() + b.clone()));
         }
         let val = match (self.into_val(), other.into_val()) {
@@ -114,6 +112,7 @@ impl Sub for Value {
         match (&mut self.val, &other.val) {
             (Val::Num(a), Val::Num(b)) => {
                 bits(width(a).max(width(b)) + 1);
+                steps((width(a) + width(b)) / 4096);
                 let found = a.clone() - b.clone();
                 Ok(Self::number(found))
             }
@@ -179,6 +178,7 @@ impl Mul for Value {
         match (&self.val, &other.val) {
             (Val::Num(a), Val::Num(b)) => {
                 bits(width(a) + width(b) - 64);
+                multiplied(a, b);
                 Ok(Self::number(a.clone() * b.clone()))
             }
             (Val::TStr(one) | Val::BStr(one), times @ Val::Num(_))
@@ -242,6 +242,7 @@ impl Rem for Value {
         match (&self.val, &other.val) {
             (Val::Num(Num::Int(_) | Num::BigInt(_)), Val::Num(Num::Int(0))) => Err(by_zero(&self)),
             (Val::Num(a @ (Num::Int(_) | Num::BigInt(_))), Val::Num(b @ (Num::Int(_) | Num::BigInt(_)))) => {
+                multiplied(a, b);
                 Ok(Self::number(a.clone() % b.clone()))
             }
             // As in jq, what is behind the points does not count.
@@ -268,7 +269,10 @@ impl Neg for Value {
     fn neg(self) -> Self::Output {
         steps(1);
         match &self.val {
-            Val::Num(number) => Ok(Self::number(-number.clone())),
+            Val::Num(number) => {
+                steps(width(number) / 4096);
+                Ok(Self::number(-number.clone()))
+            }
             _ => Err(Error::typ(self, "number")),
         }
     }

@@ -6,6 +6,9 @@ use std::rc::Rc;
 
 use jaq_json::Val;
 use regex::bytes::{Regex, RegexBuilder};
+use regex_automata::Input;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
@@ -17,6 +20,8 @@ const LARGEST: u64 = 5_000;
 const BYTES: usize = 2 << 20;
 /// Maximum size of what a search keeps, in bytes.
 const CACHE: usize = 256 << 10;
+/// Length of matches up to which it does not matter how far a search looks behind them.
+const SHORT: usize = 64;
 /// Maximum number of expressions that are kept, and of the ranges of their classes.
 const KEPT: usize = 64;
 const RANGES: u64 = 200_000;
@@ -32,6 +37,9 @@ pub(super) fn check(pattern: &str, flags: &str) -> Result<(), String> {
 
 pub(super) struct Pattern {
     pub regex: Regex,
+    /// The same expression, and what counts the bytes that a search of it looks at.
+    expression: Hir,
+    looked: RefCell<Option<(DFA, Cache)>>,
     /// The names of its parts, without that of the whole.
     pub names: Vec<Option<Val>>,
     states: u64,
@@ -68,6 +76,7 @@ impl Pattern {
             .multi_line(any_line)
             .dot_matches_new_line(any_letter)
             .ignore_whitespace(has('x'))
+            .swap_greed(has('l'))
             .build()
             .parse(pattern)
             .map_err(|error| format!("invalid regex: {error}"))?;
@@ -90,7 +99,17 @@ impl Pattern {
         let run = Cell::new(limits::run());
         let names = regex.capture_names().skip(1).map(|name| name.map(|name| Val::from(name.to_owned()))).collect();
         let (is_global, is_filled) = (has('g'), has('n'));
-        let pattern = Rc::new(Self { regex, names, states, ranges, is_global, is_filled, run });
+        let pattern = Rc::new(Self {
+            regex,
+            expression: parsed,
+            looked: RefCell::default(),
+            names,
+            states,
+            ranges,
+            is_global,
+            is_filled,
+            run,
+        });
         PATTERNS.with_borrow_mut(|patterns| {
             let kept: u64 = patterns.values().map(|pattern| pattern.ranges).sum();
             if patterns.len() >= KEPT || kept + ranges > RANGES {
@@ -104,8 +123,24 @@ impl Pattern {
 
 impl Pattern {
     /// Counts a search of a text: at worst, each byte meets each state, which takes about 2 ns.
-    pub fn searches(&self, text: &[u8]) {
-        steps(1 + text.len() as u64 * (2 + self.states) / 96);
+    pub fn searches(&self, length: usize) {
+        steps(1 + length as u64 * (2 + self.states) / 96);
+    }
+
+    /// The number of bytes that a search from a place on looks at, which may be many more than the match has.
+    pub fn looks_at(&self, text: &[u8], from: usize) -> usize {
+        let rest = text.len() - from;
+        let longest = self.expression.properties().maximum_len().unwrap_or(usize::MAX);
+        if longest <= SHORT {
+            return 0;
+        }
+        let mut looked = self.looked.borrow_mut();
+        let found = looked.take().or_else(|| looking(&self.expression)).and_then(|(dfa, mut cache)| {
+            let found = looked_at(&dfa, &mut cache, text, from);
+            *looked = Some((dfa, cache));
+            found
+        });
+        found.unwrap_or(rest.min(longest))
     }
 
     /// Counts it once in each run, whether it is kept or not.
@@ -114,6 +149,32 @@ impl Pattern {
             limits::pattern();
         }
     }
+}
+
+/// An automaton that searches as the expression does.
+fn looking(expression: &Hir) -> Option<(DFA, Cache)> {
+    let config = thompson::Config::new().utf8(false).which_captures(WhichCaptures::None);
+    let nfa = thompson::Compiler::new().configure(config).build_from_hir(expression).ok()?;
+    let config = DFA::config().cache_capacity(CACHE).skip_cache_capacity_check(true).unicode_word_boundary(true);
+    let config = config.minimum_cache_clear_count(Some(4));
+    let dfa = DFA::builder().configure(config).build_from_nfa(nfa).ok()?;
+    let cache = dfa.create_cache();
+    Some((dfa, cache))
+}
+
+/// How far it looks, unless it cannot tell.
+fn looked_at(dfa: &DFA, cache: &mut Cache, text: &[u8], from: usize) -> Option<usize> {
+    let mut state = dfa.start_state_forward(cache, &Input::new(text).range(from..)).ok()?;
+    for (at, byte) in text[from..].iter().enumerate() {
+        state = dfa.next_state(cache, state, *byte).ok()?;
+        if state.is_dead() {
+            return Some(at + 1);
+        }
+        if state.is_quit() {
+            return None;
+        }
+    }
+    Some(text.len() - from)
 }
 
 /// Number of ranges of a class.

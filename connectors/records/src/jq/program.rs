@@ -98,13 +98,15 @@ fn compiled(
     let replaced: HashSet<(&str, usize)> = filters.iter().map(|(name, args, _)| (*name, args.len())).collect();
     let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
     let definitions = definitions.filter(|def| !replaced.contains(&(def.name, def.args.len()))).chain(own);
-    let mut changes = Changes { arena: &arena, number: 0, code, environment, marks: None };
+    let mut changes =
+        Changes { arena: &arena, number: 0, code, environment, marks: None, is_own: false, filters: Vec::new() };
     let mut all = Vec::new();
     for definition in definitions {
         all.push(changes.definition(definition, 0)?);
     }
     let mut main = parsed(code)?;
     changes.marks = marks;
+    changes.is_own = true;
     changes.term(&mut main, 0)?;
     all.push(Def { name: MAIN, args: Vec::new(), body: main });
     let known = jaq_core::funs().chain(jaq_std::funs());
@@ -171,6 +173,9 @@ struct Changes<'a> {
     environment: &'a [String],
     /// The places of terms that tell that they fail.
     marks: Option<&'a mut Marks>,
+    /// Whether they are those of the program, and the filters that definitions around get.
+    is_own: bool,
+    filters: Vec<&'a str>,
 }
 
 impl<'a> Changes<'a> {
@@ -179,8 +184,8 @@ impl<'a> Changes<'a> {
         let mut itself = Itself { name, args: &args, calls: 0, rename: None, changes_filter: None };
         itself.term(&mut body);
         if itself.calls == 0 {
-            self.term(&mut body, depth)?;
-            return Ok(Def { name, args, body });
+            self.body(&mut body, &args, depth)?;
+            return Ok(Def { name, args, body: if self.is_own { counted(body) } else { body } });
         }
         if let Some(part) = itself.changes_filter {
             let reason = format!(
@@ -191,7 +196,7 @@ impl<'a> Changes<'a> {
         }
         let is_bound = |arg: &&str| arg.starts_with('$');
         if args.iter().all(is_bound) {
-            self.term(&mut body, depth)?;
+            self.body(&mut body, &args, depth)?;
             return Ok(Def { name, args, body: counted(body) });
         }
         // `def f($x; g): … f($x + 1; g) …` is `def f($x; g): def r($x): … r($x + 1) …; r($x)`.
@@ -199,11 +204,20 @@ impl<'a> Changes<'a> {
         let inner = self.arena.alloc(format!("!{}", self.number)).as_str();
         let mut rename = Itself { name, args: &args, calls: 0, rename: Some(inner), changes_filter: None };
         rename.term(&mut body);
-        self.term(&mut body, depth + 1)?;
+        self.body(&mut body, &args, depth + 1)?;
         let bound: Vec<&'a str> = args.iter().copied().filter(|arg| is_bound(arg)).collect();
         let call = Term::Call(inner, bound.iter().map(|arg| Term::Var(*arg)).collect());
         let within = Def { name: inner, args: bound, body: counted(body) };
         Ok(Def { name, args, body: Term::Def(vec![within], Box::new(call)) })
+    }
+
+    /// Changes the body of a definition with these arguments.
+    fn body(&mut self, body: &mut Term<&'a str>, args: &[&'a str], depth: usize) -> Result<(), ProgramError> {
+        let outside = self.filters.len();
+        self.filters.extend(args.iter().filter(|arg| self.is_own && !arg.starts_with('$')));
+        let result = self.term(body, depth);
+        self.filters.truncate(outside);
+        result
     }
 
     /// Looks what a term takes from the environment. `env` becomes `$ENV`.
@@ -292,10 +306,17 @@ impl<'a> Changes<'a> {
                 self.marks = self.marks.take().or(marks);
             }
         });
+        // What filters of arguments and rounds do may come to lie in each other, as terms do.
+        if let Term::Fold(_, _, _, terms) = term
+            && let Some(update) = terms.get_mut(1).filter(|_| self.is_own)
+        {
+            *update = counted(std::mem::take(update));
+        }
+        let is_filter = matches!(term, Term::Call(name, given) if given.is_empty() && self.filters.contains(name));
         if let (Some(place), Some(marks)) = (place, &mut self.marks) {
             marks.mark(term, place, self.arena);
         }
-        if depth % LOOK == LOOK - 1 {
+        if is_filter || depth % LOOK == LOOK - 1 {
             *term = counted(std::mem::take(term));
         }
         result

@@ -8,9 +8,13 @@ use jaq_core::{Error, ValR};
 use jaq_json::{Num, Val};
 
 use super::held::{self, Parts};
-use super::limits::{self, bytes, steps, walk};
+use super::limits::{self, steps, walk};
 use super::write;
+use crate::decode::DIGITS;
 use crate::message::short;
+
+/// Bytes of a copy, with what the library keeps beside it.
+const COPY: u64 = 288;
 
 /// A value.
 #[derive(Debug, Default)]
@@ -18,20 +22,27 @@ pub(crate) struct Value {
     pub val: Val,
     /// An upper bound of its depth: values are dropped by calls in each other.
     pub depth: u32,
+    /// Whether it is a copy of another value. Branches that a program has not taken yet and variables hold copies, and each
+    /// of these takes memory itself.
+    is_copy: bool,
 }
 
 impl Clone for Value {
     fn clone(&self) -> Self {
         steps(1);
-        Self { val: held::shared(&self.val), depth: self.depth }
+        limits::bytes(COPY);
+        Self { val: held::shared(&self.val), depth: self.depth, is_copy: true }
     }
 }
 
 impl Drop for Value {
     #[inline]
     fn drop(&mut self) {
+        if self.is_copy {
+            limits::freed(COPY);
+        }
         if !matches!(self.val, Val::Null | Val::Bool(_) | Val::Num(Num::Int(_) | Num::Float(_))) {
-            limits::freed(held::weight(&self.val));
+            held::dropped(std::mem::take(&mut self.val));
         }
     }
 }
@@ -40,7 +51,7 @@ impl Value {
     /// A new value whose depth is not known.
     pub fn new(val: Val) -> Self {
         let depth = walk(&val);
-        Self { val: held::counted(val), depth }
+        Self { val: held::counted(val), depth, is_copy: false }
     }
 
     /// A value of at most this depth that is counted. If that is too much, the value itself is looked at.
@@ -50,12 +61,27 @@ impl Value {
             Val::Arr(_) | Val::Obj(_) => depth.max(1),
             _ => 0,
         };
-        Self { val, depth }
+        Self { val, depth, is_copy: false }
     }
 
     /// A part of a value of this depth.
     pub fn part(val: Val, depth: u32) -> Self {
         Self::of(val, depth.saturating_sub(1))
+    }
+
+    /// The same value, which a branch may hold that is not taken yet.
+    pub fn copied(mut self) -> Self {
+        if !self.is_copy {
+            limits::bytes(COPY);
+            self.is_copy = true;
+        }
+        self
+    }
+
+    /// The same value, which only a list has.
+    pub fn listed(mut self) -> Self {
+        let val = std::mem::take(&mut self.val);
+        Self { val, depth: self.depth, is_copy: false }
     }
 
     /// What it is without counting.
@@ -69,7 +95,7 @@ impl Value {
             Num::Float(number) => whole(number).map_or(Num::Float(number), Num::Int),
             other => other,
         };
-        Self { val: held::counted(Val::Num(number)), depth: 0 }
+        Self { val: held::counted(Val::Num(number)), depth: 0, is_copy: false }
     }
 
     /// Counts a comparison.
@@ -80,7 +106,17 @@ impl Value {
             walk(&other.val);
         } else if let (Val::TStr(a), Val::TStr(b)) = (&self.val, &other.val) {
             steps(a.len().min(b.len()) as u64 / 256);
+        } else if let (Val::Num(a), Val::Num(b)) = (&self.val, &other.val) {
+            steps((width(a) + width(b)) / 4096);
         }
+    }
+}
+
+/// Number of bits of a number.
+pub(super) fn width(number: &Num) -> u64 {
+    match number {
+        Num::BigInt(number) => number.bits(),
+        _ => 64,
     }
 }
 
@@ -119,14 +155,14 @@ impl fmt::Display for Value {
 impl From<bool> for Value {
     fn from(value: bool) -> Self {
         steps(1);
-        Self { val: Val::from(value), depth: 0 }
+        Self { val: Val::from(value), depth: 0, is_copy: false }
     }
 }
 
 impl From<isize> for Value {
     fn from(number: isize) -> Self {
         steps(1);
-        Self { val: Val::from(number), depth: 0 }
+        Self { val: Val::from(number), depth: 0, is_copy: false }
     }
 }
 
@@ -147,7 +183,7 @@ impl From<f64> for Value {
 impl From<String> for Value {
     fn from(text: String) -> Self {
         steps(1);
-        Self { val: held::text(text), depth: 0 }
+        Self { val: held::text(text), depth: 0, is_copy: false }
     }
 }
 
@@ -227,21 +263,27 @@ impl jaq_std::ValT for Value {
     fn as_sub_str(&self, part: &[u8]) -> Self {
         steps(1);
         match &self.val {
-            Val::TStr(text) | Val::BStr(text) => Self { val: held::part(text, part), depth: 0 },
+            Val::TStr(text) | Val::BStr(text) => Self { val: held::part(text, part), depth: 0, is_copy: false },
             _ => Self::default(),
         }
     }
 
     fn from_utf8_bytes(text: impl AsRef<[u8]> + Send + 'static) -> Self {
         steps(1);
-        Self { val: held::text(text), depth: 0 }
+        Self { val: held::text(text), depth: 0, is_copy: false }
     }
 }
 
 /// Numbers that programs write, as they are.
 pub(super) fn of_digits(number: &str) -> ValR<Value> {
-    steps(1 + number.len() as u64 / 64);
-    bytes(0);
+    steps(1 + number.len() as u64 / 8);
+    if number.len() > DIGITS {
+        if !number.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(Value::number(Num::from_dec_str(number)));
+        }
+        // There are at least three bits in each digit.
+        limits::bits(3 * number.len() as u64);
+    }
     let found: ValR<Val> = jaq_core::ValT::from_num(number);
     found.map(|val| Value::of(held::counted(val), 0)).map_err(|error| told(&error))
 }
