@@ -142,6 +142,9 @@ impl ValT for Value {
             (Val::Arr(values), Val::Num(_)) => place(&index.val, values.len()).and_then(|at| values.get(at)),
             (Val::Arr(_), Val::Arr(_)) => return super::natives::indices(&self, index),
             (Val::Arr(_) | Val::TStr(_) | Val::BStr(_), Val::Obj(bounds)) => {
+                if !["start", "end"].iter().any(|name| bounds.contains_key(&Val::utf8_str(*name))) {
+                    return Err(told(&BOUNDS));
+                }
                 let (start, end) = slice(bounds);
                 return self.range(start.as_ref()..end.as_ref());
             }
@@ -286,7 +289,8 @@ impl ValT for Value {
     ) -> ValX<'a, Self> {
         steps(1);
         let depth = self.depth;
-        if matches!(self.val, Val::Null) {
+        let is_null = matches!(self.val, Val::Null);
+        if is_null {
             self = Self::of(held::listed(Vec::new()), 1);
         }
         let Val::Arr(values) = &mut self.val else {
@@ -295,9 +299,12 @@ impl ValT for Value {
         let Some((from, to)) = places(&range, values.len()) else {
             return opt.fail(self, |_| Exn::from(told(&BOUNDS)));
         };
-        let part = values[from..to].iter().map(held::shared).collect();
+        let part = match is_null {
+            true => Self::default(),
+            false => Self::of(held::listed(values[from..to].iter().map(held::shared).collect()), depth),
+        };
         let mut deepest = depth;
-        let new: Vec<Val> = match f(Self::of(held::listed(part), depth)).next().transpose()? {
+        let new: Vec<Val> = match f(part).next().transpose()? {
             None => Vec::new(),
             Some(value) => {
                 deepest = deepest.max(value.depth);

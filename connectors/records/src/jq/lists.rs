@@ -145,10 +145,12 @@ fn number(value: Value) -> ValR<Value> {
     };
     steps(text.len() as u64 / 64);
     let fails = || Err(told(&format_args!("{value:#} cannot be a number")));
-    match text.trim_start_matches('-').to_lowercase().as_str() {
-        "nan" => return Ok(f64::NAN.into()),
-        "infinity" => return Ok(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }.into()),
-        _ => {}
+    let word = text.trim_start_matches('-');
+    if word.eq_ignore_ascii_case("nan") {
+        return Ok(f64::NAN.into());
+    }
+    if word.eq_ignore_ascii_case("infinity") {
+        return Ok(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }.into());
     }
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
     if !is_digits || text.parse::<f64>().is_err() {
@@ -166,7 +168,7 @@ fn number(value: Value) -> ValR<Value> {
 }
 
 /// A value without what is at these paths, all of which are those of the value as it is.
-fn without(value: Value, paths: Value) -> ValR<Value> {
+pub(super) fn without(value: Value, paths: Value) -> ValR<Value> {
     walk(&paths.val);
     let Val::Arr(list) = &paths.val else { return Err(Error::typ(paths, "array")) };
     let mut all: Vec<&[Val]> = Vec::with_capacity(list.len());

@@ -1,8 +1,12 @@
 //! Filters of jq over values of JSON, which the library has for its own values only.
 
+use std::cell::Cell;
+
+use jaq_core::box_iter::box_once;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, unary, v};
-use jaq_core::{Error, Native, RunPtr, ValR};
+use jaq_core::path::Opt;
+use jaq_core::{Bind, Cv, Error, Exn, Native, RunPtr, ValR, ValT as _, ValX};
 use jaq_json::{Num, Val};
 use jaq_std::ValT as _;
 
@@ -11,6 +15,8 @@ use super::value::{Value, told};
 use super::{held, write};
 use crate::decode::{Odd, json};
 
+/// Changes what is at the paths that a filter gives, all of which are those of the value as it is. No program can name it.
+pub(super) const MODIFY: &str = "!modify";
 /// Counts calls; what is given to it comes out. No program can name it.
 pub(super) const TICK: &str = "!tick";
 /// Maximum length of a path.
@@ -41,7 +47,42 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
             })
         }),
     ];
-    all.into_iter().map(run::<JustLut<Value>>).chain([tick()])
+    let both = [Bind::Fun(()), Bind::Fun(())].into();
+    let modify: Own = (MODIFY, both, |cv| box_once(modified(cv)));
+    all.into_iter().chain([modify]).map(run::<JustLut<Value>>).chain([tick()])
+}
+
+fn modified<'a>(mut cv: Cv<'a, JustLut<Value>>) -> ValX<'a, Value> {
+    type New<'a, 'b> = &'b dyn Fn(Value) -> ValX<'a, Option<Value>, Value>;
+    fn change<'a>(value: Value, path: &[Value], new: New<'a, '_>, is_gone: &Cell<bool>) -> ValX<'a, Value> {
+        let Some((first, rest)) = path.split_first() else {
+            let new = new(value)?;
+            is_gone.set(new.is_none());
+            return Ok(new.unwrap_or_default());
+        };
+        value.map_index(first, Opt::Essential, |part| std::iter::once(change(part, rest, new, is_gone)))
+    }
+    let ((new, in_new), (paths, in_paths)) = (cv.0.pop_fun(), cv.0.pop_fun());
+    let (mut all, mut gone, mut lent): (Vec<Vec<Value>>, Vec<Value>, Lent) = (Vec::new(), Vec::new(), Lent::of(0));
+    for path in paths.paths((in_paths, (cv.1.clone(), Default::default()))) {
+        let path: Vec<Value> = path?.1.iter().map(|part| part.clone().listed()).collect();
+        lent.more(32 + 32 * path.len() as u64);
+        limits::path(path.len() > LONGEST);
+        all.push(path.into_iter().rev().collect());
+    }
+    let new = |value| new.run((in_new.clone(), value)).next().transpose();
+    let mut value = cv.1;
+    for path in all {
+        let is_gone = Cell::new(false);
+        value = change(value, &path, &new, &is_gone)?;
+        if is_gone.get() {
+            gone.push(path.into_iter().collect());
+        }
+    }
+    match gone.is_empty() {
+        true => Ok(value),
+        false => super::lists::without(value, gone.into_iter().collect()).map_err(Exn::from),
+    }
 }
 
 /// Maps values only, so that programs can update through it.
@@ -147,7 +188,7 @@ pub(super) fn indices(of: &Value, sought: &Value) -> ValR<Value> {
         (Val::Null, _) => return Ok(Value::default()),
         (Val::Obj(_), Val::TStr(_)) => return jaq_core::ValT::index(of.clone(), sought),
         (Val::TStr(text), Val::TStr(part)) => {
-            steps(text.len() as u64 / 64);
+            steps(text.len() as u64 / 32);
             let (text, part) = (String::from_utf8_lossy(text), String::from_utf8_lossy(part));
             steps(text.len() as u64 * (part.len() as u64).min(256) / 256);
             let starts = |(at, (place, _)): (usize, (usize, char))| text[place..].starts_with(&*part).then_some(at);

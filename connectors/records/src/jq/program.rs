@@ -10,13 +10,13 @@ use std::thread;
 use jaq_core::compile;
 use jaq_core::data::JustLut;
 use jaq_core::load::lex::{self, StrPart, Token};
-use jaq_core::load::parse::{BinaryOp, Def, Expect, Parser, Term};
+use jaq_core::load::parse::{BinaryOp, Def, Expect, Parser, Pattern, Term};
 use jaq_core::load::{self, Arena, File, Lexer, Loader};
 use jaq_core::native::Fun;
 use jaq_core::path::{Part, Path};
 use jaq_core::{Compiler, Filter};
 
-use super::natives::TICK;
+use super::natives::{MODIFY, TICK};
 use super::places::Marks;
 use super::terms::{Itself, parts};
 use super::value::Value;
@@ -313,6 +313,9 @@ impl<'a> Changes<'a> {
             *update = counted(std::mem::take(update));
         }
         let is_filter = matches!(term, Term::Call(name, given) if given.is_empty() && self.filters.contains(name));
+        if self.is_own {
+            modify(term);
+        }
         if let (Some(place), Some(marks)) = (place, &mut self.marks) {
             marks.mark(term, place, self.arena);
         }
@@ -338,6 +341,36 @@ fn text<'a>(term: &Term<&'a str>) -> Option<(String, Option<&'a str>)> {
         }
     }
     Some((text, place))
+}
+
+/// Updates of what is more than a path, such as `(.[] | select(.a)) |= f`, look for all paths before they change something.
+fn modify(term: &mut Term<&str>) {
+    /// A variable that no program can name.
+    const NEW: &str = "$!new";
+    let Term::BinOp(updated, operation, new) = term else { return };
+    let of = if let Term::Path(of, _) = &**updated { of } else { &*updated };
+    if matches!(&**of, Term::Id | Term::Recurse) {
+        return;
+    }
+    let changed = |operation| {
+        let operands = (Box::new(Term::Id), Box::new(Term::Var(NEW)));
+        Some(Term::BinOp(operands.0, operation, operands.1))
+    };
+    let filter = match operation {
+        BinaryOp::Update => None,
+        BinaryOp::Assign => Some(Term::Var(NEW)),
+        BinaryOp::UpdateMath(operation) => changed(BinaryOp::Math(*operation)),
+        BinaryOp::UpdateAlt => changed(BinaryOp::Alt),
+        _ => return,
+    };
+    let (updated, new) = (std::mem::take(&mut **updated), std::mem::take(&mut **new));
+    *term = match filter {
+        None => Term::Call(MODIFY, vec![updated, new]),
+        Some(filter) => {
+            let pattern = BinaryOp::Pipe(Some(Pattern::Var(NEW)));
+            Term::BinOp(Box::new(new), pattern, Box::new(Term::Call(MODIFY, vec![updated, filter])))
+        }
+    };
 }
 
 /// The same term; each time that it runs is counted.
