@@ -30,6 +30,8 @@ def from_entries:
 # Numbers and times.
 def gamma: lgamma;
 def nearbyint: rint;
+def strftime($form):
+  if ($form | strings | length) > 200 then error("the form of a time has more than 200 letters") else time_by_form($form) end;
 def todateiso8601: strftime("%Y-%m-%dT%H:%M:%SZ");
 def todate: todateiso8601;
 

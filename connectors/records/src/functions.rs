@@ -11,9 +11,12 @@ use jaq_json::Val;
 
 use self::html::metered as metered_html;
 use crate::decode::form_fields;
-use crate::jq::{Own, Value};
+use crate::jq::{Own, Value, steps};
 use crate::message::{is_blank, short, text_of};
 use crate::times;
+
+/// Maximum length of a time, its form and a selector, in bytes.
+const LONGEST: usize = 1_000;
 
 /// Definitions in jq that every mapping has.
 pub(crate) const DEFINITIONS: &str = include_str!("functions.jq");
@@ -78,7 +81,7 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
             let (zone, form) = (cv.0.pop_var(), cv.0.pop_var());
             let found = text("seconds", &cv.1).and_then(|time| {
                 let (form, zone) = (text("seconds", &form)?, text("seconds", &zone)?);
-                times::of_form(&time, &form, Some(&zone)).map(Value::from).map_err(told)
+                of_form(&time, &form, Some(&zone)).map(Value::from).map_err(told)
             });
             bome(found)
         }),
@@ -86,7 +89,7 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
             bome(match &cv.1.val {
                 Val::Null => Ok(cv.1),
                 value if is_blank(value) => Ok(Value::of(Val::Null, 0)),
-                value => match times::seconds(value) {
+                value => match seconds(value) {
                     Some(seconds) => Ok(Value::from(seconds)),
                     None => Err(told(format!("{} is no time", short(value)))),
                 },
@@ -96,7 +99,7 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
             let form = cv.0.pop_var();
             let found = text("seconds", &cv.1).and_then(|time| {
                 let form = text("seconds", &form)?;
-                times::of_form(&time, &form, None).map(Value::from).map_err(told)
+                of_form(&time, &form, None).map(Value::from).map_err(told)
             });
             bome(found)
         }),
@@ -105,6 +108,23 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         (name, v(*arguments), |_| bome(Err(told("a mapping has no clock and no output".to_owned()))))
     };
     all.into_iter().chain(REFUSED.iter().map(refused)).map(run::<JustLut<Value>>)
+}
+
+fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64, String> {
+    steps(8);
+    match text.len().max(form.len()) > LONGEST {
+        true => Err("the time or its form is too long".to_owned()),
+        false => times::of_form(text, form, zone),
+    }
+}
+
+/// The time that a value is. Many forms are tried.
+fn seconds(value: &Val) -> Option<f64> {
+    steps(32);
+    match value {
+        Val::TStr(text) if text.len() > LONGEST => None,
+        value => times::seconds(value),
+    }
 }
 
 /// What logs call a user and an agent, without what is between words.
@@ -147,6 +167,9 @@ pub(crate) fn html_text(html: &str) -> String {
 
 /// `user` or `agent`, from what logs call them; any other text stays as it is, and anything else is null.
 fn role(value: Value) -> Value {
+    if let Val::TStr(text) = &value.val {
+        steps(text.len() as u64 / 16);
+    }
     let Some(name) = text_of(&value.val) else { return Value::of(Val::Null, 0) };
     Value::from(role_of(&name))
 }
@@ -169,12 +192,16 @@ fn told(reason: String) -> Error<Value> {
 }
 
 fn text(name: &str, value: &Value) -> Result<String, Error<Value>> {
+    if let Val::TStr(text) = &value.val {
+        steps(1 + text.len() as u64 / 16);
+    }
     text_of(&value.val).ok_or_else(|| told(format!("`{name}` needs a text, and gets {}", short(&value.val))))
 }
 
 /// A text whose UTF-8 was read as Latin-1 or as Windows writes it, as it was: `GrÃ¼ÃŸe` becomes `Grüße`. Another text
 /// stays as it is.
 fn mojibake_text(text: &str) -> String {
+    steps(text.len() as u64 / 8);
     let latin: Option<Vec<u8>> = text.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
     let bytes = latin.or_else(|| {
         let (bytes, _, is_lossy) = encoding_rs::WINDOWS_1252.encode(text);

@@ -363,6 +363,18 @@ pub(crate) fn short(value: &Val) -> String {
             if self.0.len() > 300 { Err(std::fmt::Error) } else { Ok(()) }
         }
     }
+    /// A long text, without what nobody sees.
+    fn cut(value: &Val) -> Val {
+        match value {
+            Val::TStr(text) if text.len() > 400 => Val::from(String::from_utf8_lossy(&text[..400]).into_owned()),
+            other => other.clone(),
+        }
+    }
+    let value = match value {
+        Val::Arr(values) => values.iter().take(61).map(cut).collect(),
+        Val::Obj(fields) => Val::obj(fields.iter().take(61).map(|(name, value)| (cut(name), cut(value))).collect()),
+        other => cut(other),
+    };
     let mut text = Beginning(String::new());
     let _ = std::fmt::write(&mut text, format_args!("{value}"));
     match text.0.char_indices().nth(60) {

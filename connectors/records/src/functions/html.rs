@@ -152,6 +152,9 @@ fn text_in(root: ego_tree::NodeRef<'_, Node>) -> String {
 
 /// A selector of CSS.
 pub(crate) fn selector(text: &str) -> Result<Selector, String> {
+    if text.len() > super::LONGEST {
+        return Err(format!("a selector of CSS has at most {} bytes", super::LONGEST));
+    }
     let hint = "such as `div.message`, `#log > p` or `[data-id]`";
     Selector::parse(text).map_err(|_| format!("{text:?} is no selector of CSS, {hint}"))
 }

@@ -37,7 +37,11 @@ fn named<'a>(value: &'a Val, name: &str) -> Option<&'a Val> {
 pub(super) fn begins(text: &Val, beginnings: &Val) -> bool {
     let (Val::TStr(text), Val::Arr(beginnings)) = (text, beginnings) else { return false };
     jq::steps(1 + beginnings.len() as u64 / 16);
-    beginnings.iter().any(|one| matches!(one, Val::TStr(one) if text.starts_with(one)))
+    let begins = |one: &bytes::Bytes| {
+        jq::steps(one.len() as u64 / 256);
+        text.starts_with(one)
+    };
+    beginnings.iter().any(|one| matches!(one, Val::TStr(one) if begins(one)))
 }
 
 /// The value of an attribute in OTLP/JSON.

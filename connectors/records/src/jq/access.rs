@@ -138,7 +138,10 @@ impl ValT for Value {
         steps(1);
         let found = match (&self.val, &index.val) {
             (Val::Null, Val::Null | Val::Num(_) | Val::TStr(_) | Val::Obj(_)) => None,
-            (Val::Obj(fields), Val::TStr(_)) => fields.get(&index.val),
+            (Val::Obj(fields), Val::TStr(_)) => {
+                held::named(&index.val);
+                fields.get(&index.val)
+            }
             (Val::Arr(values), Val::Num(_)) => place(&index.val, values.len()).and_then(|at| values.get(at)),
             (Val::Arr(_), Val::Arr(_)) => return super::natives::indices(&self, index),
             (Val::Arr(_) | Val::TStr(_) | Val::BStr(_), Val::Obj(bounds)) => {
@@ -231,6 +234,7 @@ impl ValT for Value {
                     let index = index.clone();
                     return opt.fail(self, |value| Exn::from(Error::index(value, index)));
                 }
+                held::named(&index.val);
                 let fields = held::fields_mut(fields);
                 let before = fields.get_mut(&index.val).map(std::mem::take);
                 let is_there = before.is_some();

@@ -84,6 +84,9 @@ pub(super) fn shared(value: &Val) -> Val {
     value.clone()
 }
 
+/// Bytes of what holds a text that is counted until its last part is dropped.
+const OWNED: u64 = 64;
+
 /// A text that gives its bytes back when its last part is dropped.
 pub(super) struct Owned<T> {
     text: T,
@@ -110,6 +113,7 @@ pub(super) fn text(text: impl AsRef<[u8]> + Send + 'static) -> Val {
     let length = text.as_ref().len() as u64;
     limits::text(length);
     steps(length / 256);
+    let length = OWNED + length;
     bytes(TEXT + length);
     Val::utf8_str(Bytes::from_owner(Owned { text, length, run: limits::run() }))
 }
@@ -162,8 +166,16 @@ pub(super) fn fields_mut(fields: &mut Rc<Map>) -> &mut Map {
     Rc::make_mut(fields)
 }
 
+/// Counts a look for the name of a field.
+pub(super) fn named(name: &Val) {
+    if let Val::TStr(name) = name {
+        steps(name.len() as u64 / 256);
+    }
+}
+
 /// Puts a field into an object.
 pub(super) fn insert(fields: &mut Map, name: Val, value: Val) {
+    named(&name);
     match fields.get_mut(&name) {
         Some(before) => {
             dropped(std::mem::replace(before, value));
@@ -190,6 +202,7 @@ pub(super) fn less(number: usize) {
 /// Takes a field out of an object.
 pub(super) fn remove(fields: &mut Map, name: &Val) {
     steps(fields.len() as u64 / 64);
+    named(name);
     if let Some((name, value)) = fields.shift_remove_entry(name) {
         freed(FIELD);
         dropped(name);

@@ -55,12 +55,18 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
 fn modified<'a>(mut cv: Cv<'a, JustLut<Value>>) -> ValX<'a, Value> {
     type New<'a, 'b> = &'b dyn Fn(Value) -> ValX<'a, Option<Value>, Value>;
     fn change<'a>(value: Value, path: &[Value], new: New<'a, '_>, is_gone: &Cell<bool>) -> ValX<'a, Value> {
-        let Some((first, rest)) = path.split_first() else {
-            let new = new(value)?;
-            is_gone.set(new.is_none());
-            return Ok(new.unwrap_or_default());
-        };
-        value.map_index(first, Opt::Essential, |part| std::iter::once(change(part, rest, new, is_gone)))
+        let Some((first, rest)) = path.split_first() else { return Ok(new(value)?.unwrap_or_default()) };
+        value.map_index(first, Opt::Essential, |part| {
+            // What goes is deleted at the end; until then, a slice has its places.
+            let kept =
+                if rest.is_empty() && matches!(first.val, Val::Obj(_)) { part.clone() } else { Value::default() };
+            let changed = match rest.is_empty() {
+                false => Some(change(part, rest, new, is_gone)),
+                true => new(part).transpose(),
+            };
+            is_gone.set(is_gone.get() || changed.is_none());
+            std::iter::once(changed.unwrap_or(Ok(kept)))
+        })
     }
     let ((new, in_new), (paths, in_paths)) = (cv.0.pop_fun(), cv.0.pop_fun());
     let (mut all, mut gone, mut lent): (Vec<Vec<Value>>, Vec<Value>, Lent) = (Vec::new(), Vec::new(), Lent::of(0));
@@ -175,6 +181,7 @@ fn contains(whole: &Val, part: &Val) -> bool {
 
 fn has(of: &Value, key: &Value) -> ValR<Value> {
     steps(1);
+    held::named(&key.val);
     match (&of.val, &key.val) {
         (Val::Null, _) => Ok(false.into()),
         (Val::Obj(fields), name @ Val::TStr(_)) => Ok(fields.contains_key(name).into()),

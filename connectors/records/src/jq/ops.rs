@@ -24,7 +24,14 @@ fn joined(mut a: Box<Bytes>, b: Box<Bytes>) -> Val {
     steps(b.len() as u64 / 256 + copied as u64 / 256);
     text((a.len() + b.len()) as u64);
     bytes((copied + b.len()) as u64);
-    let mut buffer = BytesMut::from(std::mem::take(&mut *a));
+    let mut buffer = match copied {
+        0 => BytesMut::from(std::mem::take(&mut *a)),
+        _ => {
+            let mut buffer = BytesMut::with_capacity(a.len() + b.len());
+            buffer.extend_from_slice(&a);
+            buffer
+        }
+    };
     buffer.extend_from_slice(&b);
     held::dropped(Val::TStr(b));
     *a = buffer.freeze();

@@ -12,7 +12,7 @@ use jaq_core::load::Arena;
 use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Term};
 use jaq_core::native::{Fun, bome, run, v};
-use jaq_json::Val;
+use jaq_json::{Rc, Val};
 use jaq_std::ValT as _;
 
 use super::natives::Own;
@@ -27,64 +27,52 @@ const SHOWN: usize = 40;
 thread_local! {
     /// The term that failed last, and with what.
     static LAST: RefCell<Option<(usize, Val)>> = const { RefCell::new(None) };
-    /// The places of the terms of the program that runs.
-    static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The place of a term in a program, in bytes, and whether a definition has it.
-#[derive(Clone)]
-struct Place(Range<usize>, bool);
-
-/// The places of the terms of a program.
+/// The places of the terms of a program, in bytes.
 #[derive(Default)]
-pub(super) struct Marks {
-    places: Vec<Place>,
-    /// The depth of definitions.
-    pub definitions: usize,
-}
+pub(super) struct Marks(Vec<Range<usize>>);
 
 impl Marks {
     /// Changes a term so that it tells when it fails.
     pub fn mark<'a>(&mut self, term: &mut Term<&'a str>, place: Range<usize>, arena: &'a Arena) {
-        let number = Term::Num(arena.alloc(self.places.len().to_string()).as_str());
-        self.places.push(Place(place, self.definitions > 0));
+        let number = Term::Num(arena.alloc(self.0.len().to_string()).as_str());
+        self.0.push(place);
         let tell = Term::Call(FAILED, vec![number]);
         *term = Term::TryCatch(Box::new(std::mem::take(term)), Some(Box::new(tell)));
     }
 
     /// Runs a program with these marks, which gives the error with which it fails, and gives the place of the term.
     pub fn place(&self, program: impl FnOnce() -> Option<Val>, error: &Val) -> Option<Range<usize>> {
-        PLACES.set(self.places.clone());
         LAST.set(None);
         let found = program();
         let last = LAST.take();
-        PLACES.take();
         // Where a term cannot tell, the program fails in another way.
         let (number, _) = last.filter(|(_, told)| found.as_ref() == Some(error) && told == error)?;
-        self.places.get(number).map(|place| place.0.clone())
+        self.0.get(number).cloned()
     }
 }
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
     let failed: Own = (FAILED, v(1), |mut cv| {
         let number = cv.0.pop_var().as_isize().and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
-        let is_passed_on = LAST.with_borrow(|last| {
-            last.as_ref().is_some_and(|(inner, told)| {
-                let within = PLACES.with_borrow(|places| match (places.get(number), places.get(*inner)) {
-                    (Some(Place(outer, _)), Some(Place(inner, is_defined))) => {
-                        *is_defined || outer.start <= inner.start && inner.end <= outer.end
-                    }
-                    _ => false,
-                });
-                within && number != *inner && *told == cv.1.val
-            })
-        });
+        let is_passed_on = LAST.with_borrow(|last| last.as_ref().is_some_and(|(_, told)| is_same(told, &cv.1.val)));
         if !is_passed_on {
             LAST.set(Some((number, cv.1.val.clone())));
         }
         bome(Err(Error::new(cv.1)))
     });
     std::iter::once(run::<JustLut<Value>>(failed))
+}
+
+/// Whether it is the same error, and not another one that says the same: that one has a text of its own.
+fn is_same(one: &Val, other: &Val) -> bool {
+    match (one, other) {
+        (Val::TStr(one), Val::TStr(other)) => one.as_ptr() == other.as_ptr() && one.len() == other.len(),
+        (Val::Arr(one), Val::Arr(other)) => Rc::ptr_eq(one, other),
+        (Val::Obj(one), Val::Obj(other)) => Rc::ptr_eq(one, other),
+        _ => one == other,
+    }
 }
 
 /// Whether the first part of a term is updated.
@@ -124,9 +112,37 @@ pub(super) fn of(code: &str, term: &mut Term<&str>) -> Option<Range<usize>> {
         let operand = before.trim_end().trim_end_matches(['+', '-', '*', '/', '%', '<', '>', '=', '!']).trim_end();
         before = operand.strip_suffix('.').unwrap_or(before);
     }
+    if let Term::Neg(_) = term {
+        before = before.trim_end_matches(['(', ' ', '\n']);
+        before = before.strip_suffix('-').unwrap_or(before);
+    }
     place.start = before.len();
+    place.start = opened(code, &place);
     place.end = closed(code, &place);
     Some(place)
+}
+
+/// The start of a part of a program with the brackets that are closed in it.
+fn opened(code: &str, place: &Range<usize>) -> usize {
+    let (mut open, mut closed) = (0_usize, 0_usize);
+    for letter in code[place.clone()].chars() {
+        match letter {
+            '(' | '[' | '{' => open += 1,
+            ')' | ']' | '}' if open > 0 => open -= 1,
+            ')' | ']' | '}' => closed += 1,
+            _ => {}
+        }
+    }
+    for (at, letter) in code[..place.start].char_indices().rev() {
+        match letter {
+            _ if closed == 0 => break,
+            ')' | ']' | '}' => closed += 1,
+            '(' | '[' | '{' if closed == 1 => return at,
+            '(' | '[' | '{' => closed -= 1,
+            _ => {}
+        }
+    }
+    place.start
 }
 
 /// The end of a part of a program with the brackets and quotes that are open at its end.

@@ -13,7 +13,7 @@ use jaq_core::load::lex::{self, StrPart, Token};
 use jaq_core::load::parse::{BinaryOp, Def, Expect, Parser, Pattern, Term};
 use jaq_core::load::{self, Arena, File, Lexer, Loader};
 use jaq_core::native::Fun;
-use jaq_core::path::{Part, Path};
+use jaq_core::path::{Opt, Part, Path};
 use jaq_core::{Compiler, Filter};
 
 use super::natives::{MODIFY, TICK};
@@ -111,7 +111,9 @@ fn compiled(
     all.push(Def { name: MAIN, args: Vec::new(), body: main });
     let known = jaq_core::funs().chain(jaq_std::funs());
     let known = known.filter(|(name, args, _)| !replaced.contains(&(*name, args.len())) && functions::is_known(name));
-    let known: Vec<_> = known.collect();
+    // Ours looks at the length of the form first.
+    let inner = |name| if name == "strftime" { "time_by_form" } else { name };
+    let known: Vec<_> = known.map(|(name, args, filter)| (inner(name), args, filter)).collect();
     let known = known.into_iter().chain(filters);
     let modules = Loader::new(all).load(&arena, File { code: MAIN, path: () });
     let modules = modules.map_err(|_| at(code, "", "the program is wrong".to_owned()))?;
@@ -275,25 +277,16 @@ impl<'a> Changes<'a> {
         looked.map_err(|reason| at(self.code, place.unwrap_or(name), reason))
     }
 
-    /// Says that definitions begin or end.
-    fn within(&mut self, change: isize) {
-        if let Some(marks) = &mut self.marks {
-            marks.definitions = marks.definitions.saturating_add_signed(change);
-        }
-    }
-
     /// Changes the definitions in a term, and looks at its depth.
     fn term(&mut self, term: &mut Term<&'a str>, depth: usize) -> Result<(), ProgramError> {
         if depth > TERMS {
             return Err(at(self.code, "", format!("it has more than {TERMS} terms in each other")));
         }
         if let Term::Def(definitions, _) = term {
-            self.within(1);
             for definition in definitions {
                 let taken = std::mem::replace(definition, Def { name: "", args: Vec::new(), body: Term::Id });
                 *definition = self.definition(taken, depth + 1)?;
             }
-            self.within(-1);
         }
         let mut result = self.environment(term).and_then(|()| self.constant(term));
         let place = self.marks.as_ref().and_then(|_| places::of(self.code, term));
@@ -348,8 +341,14 @@ fn modify(term: &mut Term<&str>) {
     /// A variable that no program can name.
     const NEW: &str = "$!new";
     let Term::BinOp(updated, operation, new) = term else { return };
-    let of = if let Term::Path(of, _) = &**updated { of } else { &*updated };
-    if matches!(&**of, Term::Id | Term::Recurse) {
+    let is_plain = match &**updated {
+        Term::Path(of, Path(parts)) => {
+            let is_optional = |(_, optional): &(_, Opt)| matches!(optional, Opt::Optional);
+            matches!(**of, Term::Id | Term::Recurse) && !parts.iter().skip(1).any(is_optional)
+        }
+        of => matches!(of, Term::Id | Term::Recurse),
+    };
+    if is_plain {
         return;
     }
     let changed = |operation| {

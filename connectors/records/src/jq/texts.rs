@@ -7,6 +7,7 @@ use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, unary, v};
 use jaq_json::Val;
 use jaq_std::ValT as _;
+use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::Offset;
 
@@ -17,7 +18,8 @@ use super::value::{Value, told};
 use super::{ops, write};
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 16] = [
+    let all: [Own; 17] = [
+        ("fromdateiso8601", v(0), |cv| bome(date(&cv.1))),
         ("join", v(1), |cv| unary(cv, |parts, between| join(parts, &between))),
         ("split", v(1), |cv| unary(cv, |of, between| split(&of, &between))),
         ("strptime", v(1), |cv| unary(cv, |of, form| time_of(&of, &form))),
@@ -37,6 +39,9 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
     ];
     all.into_iter().map(run::<JustLut<Value>>)
 }
+
+/// Maximum length of a time and of its form, in bytes.
+const LONGEST: usize = 500;
 
 /// A text that grows. What it takes is counted.
 struct Growing {
@@ -105,13 +110,29 @@ fn split(of: &Value, between: &Value) -> ValR<Value> {
     }
 }
 
+/// The seconds of a date in ISO 8601.
+fn date(of: &Value) -> ValR<Value> {
+    let text = of.as_utf8_bytes().filter(|text| text.len() <= LONGEST);
+    let text = text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
+    let time: Timestamp = text.parse().map_err(|error| told(&format_args!("{of:#} is no date: {error}")))?;
+    Ok(match text.contains('.') {
+        true => Value::from(time.as_microsecond() as f64 / 1e6),
+        false => Value::from(time.as_second() as isize),
+    })
+}
+
 /// The parts of a time, by its form.
 fn time_of(of: &Value, form: &Value) -> ValR<Value> {
     let fails = |reason: &dyn fmt::Display| told(&format_args!("{of:#} is no time of the form {form:#}: {reason}"));
-    let text = |value: &Value| value.as_utf8_bytes().map(|text| String::from_utf8_lossy(text).into_owned());
-    let (Some(time), Some(shape)) = (text(of), text(form)) else { return Err(fails(&"it is no text")) };
-    steps((time.len() + shape.len()) as u64 / 16);
-    let mut parts = BrokenDownTime::parse(&shape, &time).map_err(|error| fails(&error))?;
+    let (Some(time), Some(shape)) = (of.as_utf8_bytes(), form.as_utf8_bytes()) else {
+        return Err(fails(&"it is no text"));
+    };
+    if time.len() > LONGEST || shape.len() > LONGEST {
+        return Err(fails(&"it is too long"));
+    }
+    steps(16 + (time.len() + shape.len()) as u64 / 16);
+    let (time, shape) = (String::from_utf8_lossy(time), String::from_utf8_lossy(shape));
+    let mut parts = BrokenDownTime::parse(&*shape, &*time).map_err(|error| fails(&error))?;
     if (parts.offset(), parts.iana_time_zone()) == (None, None) {
         parts.set_offset(Some(Offset::UTC));
     }
@@ -144,7 +165,10 @@ fn row(value: &Value, form: &str, between: &str, quoted: &dyn Fn(&str) -> String
         }
         match cell {
             Val::Null => {}
-            Val::TStr(_) | Val::BStr(_) => text.push(&quoted(&plain(cell))),
+            Val::TStr(inner) | Val::BStr(inner) => {
+                steps(inner.len() as u64 / 32);
+                text.push(&quoted(&plain(cell)));
+            }
             Val::Bool(_) | Val::Num(_) => text.push(&plain(cell)),
             other => {
                 let other = crate::message::short(other);
@@ -293,6 +317,7 @@ fn from_base64(value: &Value) -> ValR<Value> {
 }
 
 fn both(of: &Value, part: &Value, name: &str, f: fn(&[u8], &[u8]) -> bool) -> ValR<Value> {
+    held::named(&part.val);
     match (of.as_utf8_bytes(), part.as_utf8_bytes()) {
         (Some(of), Some(part)) => Ok(f(of, part).into()),
         (None, _) => Err(told(&format_args!("`{name:#}` needs a text, and gets {of:#}"))),
@@ -302,6 +327,7 @@ fn both(of: &Value, part: &Value, name: &str, f: fn(&[u8], &[u8]) -> bool) -> Va
 
 /// A text without a part of it; as in jq, what is no text stays as it is.
 fn without(of: Value, part: &Value, strip: for<'a> fn(&'a [u8], &[u8]) -> Option<&'a [u8]>) -> Value {
+    held::named(&part.val);
     let rest = match (&of.val, part.as_utf8_bytes()) {
         (Val::TStr(text), Some(part)) => strip(text, part).map(|rest| held::part(text, rest)),
         _ => None,

@@ -190,7 +190,7 @@ impl From<String> for Value {
 impl From<Range<Self>> for Value {
     fn from(range: Range<Self>) -> Self {
         let fields = [("start", range.start), ("end", range.end)].into_iter();
-        let fields = fields.filter_map(|(name, value)| Some((held::name(name), value?.into_val())));
+        let fields = fields.map(|(name, value)| (held::name(name), value.map_or(Val::Null, Self::into_val)));
         Self::of(held::fielded(fields.collect()), 1)
     }
 }

@@ -82,6 +82,41 @@ fn programs_tell_where_they_fail() {
             r#"{"a": [1]}"#,
             "the start and the end of a slice are numbers (line 1, column 1: `.a[0:\"x\"]`)",
         ),
+        // What is between brackets, given to definitions, caught, or beside letters of several bytes.
+        (".a | (. + 1) * 2", r#"{"a": "x"}"#, "cannot calculate \"x\" + 1 (line 1, column 7: `. + 1`)"),
+        ("(1 + .b) - .a", r#"{"a": "x", "b": 1}"#, "cannot calculate 2 - \"x\" (line 1, column 1: `(1 + .b) - .a`)"),
+        ("-(.a)", r#"{"a": "x"}"#, "cannot use \"x\" as number (line 1, column 1: `-(.a)`)"),
+        ("(.[] | .a.b) = 1", r#"[{"a": 5}]"#, "cannot index 5 with \"b\" (line 1, column 1: `(.[] | .a.b) = 1`)"),
+        (
+            "(.[] | select(.a)) |= (.b |\n tonumber)",
+            r#"[{"a": 1, "b": "x"}]"#,
+            "\"x\" cannot be a number (line 2, column 2: `tonumber`)",
+        ),
+        (
+            "def f(g): [.[] | g];\nf(.x | tonumber)",
+            r#"[{"x": "k"}]"#,
+            "\"k\" cannot be a number (line 2, column 8: `tonumber`)",
+        ),
+        (
+            "def f: .a | tonumber;\n(.a | tonumber)? // f",
+            r#"{"a": "x"}"#,
+            "\"x\" cannot be a number (line 1, column 13: `tonumber`)",
+        ),
+        (
+            "try (.a | tonumber)\ncatch (1 + \"x\" + .)",
+            r#"{"a": "x"}"#,
+            "cannot calculate 1 + \"x\" (line 2, column 8: `1 + \"x\"`)",
+        ),
+        (
+            "\"日🎉\" as $e |\n \"\\(.a) ü \\(.b | tonumber)\"",
+            r#"{"a": 1, "b": "x"}"#,
+            "\"x\" cannot be a number (line 2, column 18: `tonumber`)",
+        ),
+        (
+            "reduce .[] as $x (0;\n . + ($x | tonumber))",
+            r#"["z"]"#,
+            "\"z\" cannot be a number (line 2, column 12: `tonumber`)",
+        ),
         ("keys", r#"5"#, "cannot use 5 as iterable (array or object) (line 1, column 1: `keys`)"),
     ] {
         let told = run(code, record).map_or_else(|reason| reason, |given| given.join(" "));

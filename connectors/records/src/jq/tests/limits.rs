@@ -57,6 +57,11 @@ fn hostile_programs_and_records_are_ended() {
     let pipes = ".|".repeat(20_000) + ".";
     let negations = "-".repeat(60_000) + "1";
     let tries = "try ".repeat(10_000) + ".";
+    let (alike, decimal) = (format!("\"{}\"", "a".repeat(200_000)), format!("1.{}", "3".repeat(500_000)));
+    let definitions = |body: &dyn Fn(u32) -> String| {
+        let all: String = (1..2_000).map(|at| format!(" def a{at}: {};", body(at - 1))).collect();
+        format!("def a0: .;{all} a1999")
+    };
     let ended = "ended";
     let mut wrong = Vec::new();
     for (code, record, expected) in [
@@ -157,6 +162,33 @@ fn hostile_programs_and_records_are_ended() {
         ("def f: f; f", &large, ended),
         ("[limit(1e9; repeat(.list))]", &large, ended),
         ("[limit(1e9; repeat(.))]", &large, ended),
+        // What comes to lie in each other without a definition that calls itself.
+        ("(reduce range(1e5) as $i (.; .)) |= 1", "1", "1"),
+        ("(foreach range(1e5) as $i (.; .)) |= 1", "1", ended),
+        ("path(reduce range(1e9) as $i (.; .a))", "null", ended),
+        ("del(reduce range(1e9) as $i (.; .a))", "null", ended),
+        (&definitions(&|at| format!("a{at}|.")), "1", ended),
+        (&definitions(&|at| format!("[a{at}]")), "1", ended),
+        (&definitions(&|at| format!("first(a{at})")), "1", ended),
+        (&format!("{} |= 1", definitions(&|at| format!("first(a{at})"))), "1", ended),
+        (&definitions(&|at| format!("a{at}|a{at}")), "1", ended),
+        (&definitions(&|at| format!("a{at},a{at}")), "1", ended),
+        // What is not taken yet.
+        ("reduce range(1e9) as $i (0; (1, empty))", &large, ended),
+        ("foreach range(1e9) as $i (0; (1, empty)) | empty", &large, ended),
+        ("def f: f, 1; f", &large, ended),
+        (". as $r | [limit(200; repeat($r.list | sort_by(.)))]", &large, ended),
+        // Numbers.
+        ("\"9\" * 4000000 | tonumber", "1", ended),
+        ("(\"9\" * 9000 | tonumber) as $x | range(1e9) | $x * $x | empty", "1", ended),
+        ("(\"1.5\" + \"1\" * 4000000 | tonumber) as $x | range(1e9) | $x < 1 | empty", "1", ended),
+        ("(\"1.5\" + \"1\" * 4000000) as $x | [range(1e9) | $x | tonumber]", &large, ended),
+        ("range(1e9) as $i | . < 1 | empty", &decimal, ended),
+        ("[range(300) | if . % 3 == 0 then [nan] else [. * 7 % 13] end] | sort | length", "1", "300"),
+        // Searches that look at all that follows, for each match.
+        ("gsub(\"a.*b|a\"; \"c\")", &alike, ended),
+        ("[scan(\"(?:a.*b)?\")] | length", &alike, ended),
+        ("[splits(\"a\\\\B.*b|a\")]", &alike, ended),
         // Records.
         ("fromjson", &open, "cannot parse"),
         ("fromjson | . * . | length", &digits, ""),
