@@ -8,7 +8,8 @@ use jaq_json::Val;
 use regex::bytes::{Regex, RegexBuilder};
 use regex_automata::Input;
 use regex_automata::hybrid::dfa::{Cache, DFA};
-use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::nfa::thompson::{self, NFA, State, WhichCaptures};
+use regex_automata::util::primitives::StateID;
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
@@ -136,9 +137,10 @@ impl Pattern {
         }
         let mut looked = self.looked.borrow_mut();
         let found = looked.take().or_else(|| looking(&self.expression)).and_then(|(dfa, mut cache)| {
-            let found = looked_at(&dfa, &mut cache, text, from);
+            // Beside letters of several bytes, the automaton cannot tell borders of words.
+            let found = looked_at(&dfa, &mut cache, text, from).unwrap_or_else(|| followed(dfa.get_nfa(), text, from));
             *looked = Some((dfa, cache));
-            found
+            Some(found)
         });
         found.unwrap_or(rest.min(longest))
     }
@@ -175,6 +177,55 @@ fn looked_at(dfa: &DFA, cache: &mut Cache, text: &[u8], from: usize) -> Option<u
         }
     }
     Some(text.len() - from)
+}
+
+/// How far a search looks that follows all states at a time.
+fn followed(nfa: &NFA, text: &[u8], from: usize) -> usize {
+    let (mut states, mut known, mut has_match) = (Vec::new(), vec![usize::MAX; nfa.states().len()], false);
+    let mut reach = |first: StateID, at: usize, states: &mut Vec<StateID>| {
+        let mut open = vec![first];
+        while let Some(state) = open.pop() {
+            if std::mem::replace(&mut known[state.as_usize()], at) == at {
+                continue;
+            }
+            match nfa.state(state) {
+                State::Union { alternates } => open.extend(alternates.iter().rev()),
+                State::BinaryUnion { alt1, alt2 } => open.extend([*alt2, *alt1]),
+                State::Capture { next, .. } => open.push(*next),
+                State::Look { look, next } if nfa.look_matcher().matches(*look, text, at) => open.push(*next),
+                State::Look { .. } | State::Fail => {}
+                _ => states.push(state),
+            }
+        }
+    };
+    for at in from..text.len() {
+        if !has_match {
+            reach(nfa.start_anchored(), at, &mut states);
+        }
+        steps(1 + states.len() as u64 / 4);
+        let mut next = Vec::new();
+        for state in states {
+            let then = match nfa.state(state) {
+                State::ByteRange { trans } => trans.matches_byte(text[at]).then_some(trans.next),
+                State::Sparse(all) => all.matches_byte(text[at]),
+                State::Dense(all) => all.matches_byte(text[at]),
+                State::Match { .. } => {
+                    // What has less priority than a match is over.
+                    has_match = true;
+                    break;
+                }
+                _ => None,
+            };
+            if let Some(then) = then {
+                reach(then, at + 1, &mut next);
+            }
+        }
+        states = next;
+        if has_match && states.is_empty() {
+            return at + 1 - from;
+        }
+    }
+    text.len() - from
 }
 
 /// Number of ranges of a class.

@@ -189,6 +189,8 @@ fn hostile_programs_and_records_are_ended() {
         ("gsub(\"a.*b|a\"; \"c\")", &alike, ended),
         ("[scan(\"(?:a.*b)?\")] | length", &alike, ended),
         ("[splits(\"a\\\\B.*b|a\")]", &alike, ended),
+        ("[splits(\"a\\\\B.*b|a\")]", &format!("\"{}\"", "aé".repeat(50_000)), ended),
+        ("[scan(\"\\\\b\\\\w+\\\\b\")] | length", &format!("\"{}\"", "größe ab ".repeat(10_000)), "20000"),
         // Records.
         ("fromjson", &open, "cannot parse"),
         ("fromjson | . * . | length", &digits, ""),
