@@ -130,19 +130,21 @@ impl Pattern {
 
     /// The number of bytes that a search from a place on looks at, which may be many more than the match has.
     pub fn looks_at(&self, text: &[u8], from: usize) -> usize {
-        let rest = text.len() - from;
-        let longest = self.expression.properties().maximum_len().unwrap_or(usize::MAX);
-        if longest <= SHORT {
+        let longest = self.expression.properties().maximum_len();
+        if longest.is_some_and(|longest| longest <= SHORT) {
             return 0;
         }
         let mut looked = self.looked.borrow_mut();
-        let found = looked.take().or_else(|| looking(&self.expression)).and_then(|(dfa, mut cache)| {
-            // Beside letters of several bytes, the automaton cannot tell borders of words.
-            let found = looked_at(&dfa, &mut cache, text, from).unwrap_or_else(|| followed(dfa.get_nfa(), text, from));
-            *looked = Some((dfa, cache));
-            Some(found)
+        let Some((dfa, mut cache)) = looked.take().or_else(|| looking(&self.expression)) else {
+            return text.len() - from;
+        };
+        // Beside letters of several bytes, the automaton cannot tell borders of words; and it may grow too large.
+        let found = looked_at(&dfa, &mut cache, text, from).unwrap_or_else(|| match longest {
+            Some(longest) => longest.min(text.len() - from),
+            None => followed(dfa.get_nfa(), text, from),
         });
-        found.unwrap_or(rest.min(longest))
+        *looked = Some((dfa, cache));
+        found
     }
 
     /// Counts it once in each run, whether it is kept or not.
@@ -198,7 +200,7 @@ fn followed(nfa: &NFA, text: &[u8], from: usize) -> usize {
             }
         }
     };
-    for at in from..text.len() {
+    for (at, byte) in text.iter().enumerate().skip(from) {
         if !has_match {
             reach(nfa.start_anchored(), at, &mut states);
         }
@@ -206,9 +208,9 @@ fn followed(nfa: &NFA, text: &[u8], from: usize) -> usize {
         let mut next = Vec::new();
         for state in states {
             let then = match nfa.state(state) {
-                State::ByteRange { trans } => trans.matches_byte(text[at]).then_some(trans.next),
-                State::Sparse(all) => all.matches_byte(text[at]),
-                State::Dense(all) => all.matches_byte(text[at]),
+                State::ByteRange { trans } => trans.matches_byte(*byte).then_some(trans.next),
+                State::Sparse(all) => all.matches_byte(*byte),
+                State::Dense(all) => all.matches_byte(*byte),
                 State::Match { .. } => {
                     // What has less priority than a match is over.
                     has_match = true;
