@@ -31,10 +31,11 @@ use std::io::{self, Read, Seek as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built, config,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::directory::{PASSING, PASSING_TRIES, may_pass};
 use crate::mapped::{MapConfig, RowMap};
@@ -46,45 +47,27 @@ use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
 pub(crate) const TORN: Duration = Duration::from_secs(5);
 
 /// Fields of `JsonLines`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct JsonLinesConfig {
     /// Path of the file, relative to the pipeline file.
     pub path: FilePath,
-    /// Whether to follow changes of the file. Default: true.
-    #[serde(default = "yes")]
+    /// Whether to follow changes of the file.
+    #[field(default = true)]
     pub watch: bool,
-    /// Field that holds a row's id. Default: `_id`.
-    #[serde(default = "id")]
+    /// Field that holds a row's id.
+    #[field(default = Fields::default().id)]
     pub id: String,
-    /// Field that holds a row's title; may be missing in a row. Default: `title`.
-    #[serde(default = "title")]
+    /// Field that holds a row's title; may be missing in a row.
+    #[field(default = Fields::default().title)]
     pub title: String,
-    /// Field that holds a row's text. Default: `text`.
-    #[serde(default = "text")]
+    /// Field that holds a row's text.
+    #[field(default = Fields::default().text)]
     pub text: String,
-    /// Maximum length of a line, in bytes. A longer line becomes a dead letter. Default: 16 MiB.
-    #[serde(default = "max_line_bytes")]
+    /// Maximum length of a line, in bytes. A longer line becomes a dead letter.
+    #[field(default = 16 << 20, range = 1..)]
     pub max_line_bytes: usize,
     /// What makes documents of rows in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: rows are documents.
-    #[serde(default)]
     pub map: Option<MapConfig>,
-}
-
-fn yes() -> bool {
-    true
-}
-fn id() -> String {
-    Fields::default().id
-}
-fn title() -> String {
-    Fields::default().title
-}
-fn text() -> String {
-    Fields::default().text
-}
-fn max_line_bytes() -> usize {
-    16 << 20
 }
 
 impl JsonLinesConfig {
@@ -113,16 +96,12 @@ impl JsonLinesConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "JsonLines",
-    summary: "a file with one document for each row, watched for changes",
-    parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<JsonLinesConfig>("JsonLines", "a file with one document for each row, watched for changes");
 
 impl CorpusSourceConfig for JsonLinesConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.check_path(check);
-        check.range("max_line_bytes", self.max_line_bytes, 1, usize::MAX);
         RowMap::validate(self.map.as_ref(), check);
     }
 

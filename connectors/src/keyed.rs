@@ -1,8 +1,8 @@
 //! Documents under keys, as in a compacted topic or a bucket of keys: the last value of a key is the document, and an
 //! empty value deletes it.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
+use turnflow_engine::component::config;
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::metadata::Metadata;
 use turnflow_engine::odd_json;
@@ -11,7 +11,8 @@ use turnflow_engine::panics::caught;
 use crate::readers::jsonl::{Fields, RowError, of_object};
 
 /// How a value is read as a document. The document's id is the key.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum ValueFormat {
     /// A JSON object with the fields `text` and `title`; the others are metadata.
     #[default]

@@ -1,18 +1,18 @@
 //! Secrets of connectors: passwords, keys and tokens. The pipeline file says where one is and never contains it.
 
-use serde::Deserialize;
-use turnflow_engine::component::ComponentError;
+use turnflow_engine::component::{ComponentError, config};
 use turnflow_engine::connector::ConnectorError;
 use turnflow_engine::spec::FilePath;
 
 /// Where a secret is. The pipeline file never contains it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(PartialEq, Eq)]
 pub enum Secret {
     /// In an environment variable.
-    Env(String),
+    Env(#[field(hidden)] String),
     /// In a file; white space around it is ignored. The file is read again for each new connection, so a secret that
     /// expires can be replaced there.
-    File(FilePath),
+    File(#[field(hidden)] FilePath),
 }
 
 impl Secret {

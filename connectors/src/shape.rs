@@ -10,24 +10,23 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, built};
+use turnflow_engine::component::{Building, Check, built, config};
 use turnflow_engine::connector::{AnswerLog, AnswerSink, ConnectorError, Delivery, KeptAnswers};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::FilePath;
 use turnflow_records::{Body, Made};
 
 /// A program that makes another form of an answer's record.
-#[derive(Clone, Debug, Deserialize)]
+#[config]
 pub enum BodyConfig {
     /// A jq program.
-    Jq(String),
+    Jq(#[field(hidden)] String),
     /// A file with a jq program, relative to the pipeline file.
     JqFile(FilePath),
 }
 
 /// Which answers a sink gets.
-#[derive(Clone, Debug, Deserialize)]
+#[config]
 pub enum When {
     /// Those that answer the question.
     Answered,
@@ -36,7 +35,7 @@ pub enum When {
     /// Turns that failed.
     Failed,
     /// Those for whose record a jq program gives true.
-    Jq(String),
+    Jq(#[field(hidden)] String),
     /// Those that meet one of the conditions.
     Any(Vec<When>),
 }

@@ -19,13 +19,11 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::Map;
-use turnflow_engine::component::{Building, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, SourcedTurn, Stopped, TurnOutput, TurnSource};
 use turnflow_engine::panics::caught;
 use turnflow_engine::record::{Speaker, TurnRecord};
-use turnflow_engine::spec::from_tree;
 
 use crate::lines::{Line, LineReader};
 
@@ -35,8 +33,8 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 const AHEAD: usize = 16;
 
 /// `Stdin` has no fields.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(Default)]
 pub struct StdinConfig {}
 
 impl StdinConfig {
@@ -47,17 +45,10 @@ impl StdinConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Stdin",
-    summary: "lines from standard input: turn records or plain questions",
-    parse: |tree, sources| Ok(Box::new(from_tree::<StdinConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<StdinConfig>("Stdin", "lines from standard input: turn records or plain questions");
 
 impl TurnSourceConfig for StdinConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
-
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
         built(Ok(Box::new(self.source())))
     }

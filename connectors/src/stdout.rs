@@ -17,11 +17,9 @@ use std::io::{self, Write};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode, config};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::{AnswerRecord, Status};
-use turnflow_engine::spec::from_tree;
 
 use crate::shape::{Bodies, BodyConfig, Shape, When};
 
@@ -29,29 +27,26 @@ use crate::shape::{Bodies, BodyConfig, Shape, When};
 const FIRST_WORDS: usize = 80;
 
 /// Fields of `Stdout`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct StdoutConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// Format of the output: `Text` for people, or `Json` for programs. Default: `Text`.
-    #[serde(default)]
+    #[field(default)]
     pub format: Format,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// What is printed in place of the answer: the values of a program over its record, `Jq("…")` or `JqFile("path")`, one
     /// on each line. A text has no quotes. Default: as `format` says.
-    #[serde(default)]
     pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
 /// Format of the output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Format {
     /// The answer and its numbered passages.
     #[default]
@@ -76,20 +71,11 @@ impl StdoutConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "Stdout",
-    summary: "answers printed as text or JSON",
-    parse: |tree, sources| Ok(Box::new(from_tree::<StdoutConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind = SinkKind::of::<StdoutConfig>("Stdout", "answers printed as text or JSON");
 
 impl SinkConfig for StdoutConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.shape().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        format!("format: {:?}{}{mode}", self.format, self.shape().explain())
     }
 
     fn mode(&self) -> Option<SinkMode> {

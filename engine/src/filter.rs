@@ -14,6 +14,7 @@
 
 mod json;
 
+use crate::component::config;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use crate::metadata::{FieldValue, Metadata, Numeric};
 use crate::record::Turn;
 
 /// A condition on a passage's metadata.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(PartialEq, Eq)]
 pub enum Filter {
     /// The field has this value.
     Eq(Arc<str>, Operand),

@@ -20,6 +20,8 @@
 //!   models, warnings, snapshots, and the traits `Operator`, `Index`, `Prepare` and `Chunker`.
 //!   - A component gets a `ComponentContext` when it is built: its id, the runtime, a shutdown signal, counters and
 //!     gauges, and its own directory.
+//!   - A configuration has the attribute `config` (crate `config/`), which says each thing about a field at the field:
+//!     `fields.rs` has what it makes, and `reference.rs` writes the tables of the reference.
 //!   - An operator that is a pure function of its call implements only `Function`.
 //!   - The catalog also names what keeps the published passages of a corpus (`passage_store.rs`).
 //!   - An input port accepts one type, or either of two.
@@ -107,5 +109,8 @@ pub mod together;
 pub mod turns;
 pub mod wake;
 pub mod wording;
+
+// The code of the attribute `config` names the engine, also within it.
+extern crate self as turnflow_engine;
 
 pub use turnflow_odd_json as odd_json;

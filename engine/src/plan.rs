@@ -18,7 +18,7 @@ pub use self::resolve::models_file::ModelsFile;
 pub use self::without::Without;
 use crate::component::{
     Alias, Aliases, BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort,
-    ModelConfig, ModelUse, Models, OpenPassages, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
+    ModelConfig, ModelUse, Models, OpenPassages, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig, config,
 };
 use crate::record::PortType;
 use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
@@ -125,63 +125,54 @@ pub struct PlannedModel {
 }
 
 /// Limits of conversations: history, concurrency, queues and memory.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[config(default)]
+#[derive(PartialEq, Eq)]
 pub struct Conversations {
-    /// Utterances of history that a turn sees; older ones are dropped. Default: 200.
+    /// Utterances of history that a turn sees; older ones are dropped.
+    #[field(default = 200)]
     pub max_utterances: usize,
-    /// Seconds after which a conversation without turns expires. Default: 86400 (one day).
+    /// Seconds after which a conversation without turns expires. Default: one day.
+    #[field(default = 86_400)]
     pub idle_s: u64,
-    /// Turns processed at once, one for each conversation. Workers and callers get free places in turn; of the
-    /// conversations of one worker, the one that has waited longest is next. Default: 64.
+    /// Turns processed at once, one for each conversation. Workers and callers get free places in turn; of the conversations
+    /// of one worker, the one that has waited longest is next.
+    #[field(default = 64)]
     pub max_in_flight: usize,
-    /// Records of a source that are read ahead while they wait for the previous turn of their
-    /// conversation, or to start. At this limit the source is paused. Default: 10000.
+    /// Records of a source that are read ahead while they wait for the previous turn of their conversation, or to start. At
+    /// this limit the source is paused.
+    #[field(default = 10_000)]
     pub max_queued: usize,
-    /// Megabytes of these records. Default: 64.
+    /// Megabytes of these records.
+    #[field(default = 64)]
     pub max_queued_mb: u64,
-    /// Idle conversations of a source that are held in memory. Past this limit, the least recently
-    /// used ones are kept only in the state directory; without one, they are forgotten. Default: 10000.
+    /// Idle conversations of a source that are held in memory. Past this limit, the least recently used ones are kept only
+    /// in the state directory; without one, they are forgotten.
+    #[field(default = 10_000)]
     pub max_held: usize,
-    /// Megabytes of their histories. Default: 64.
+    /// Megabytes of their histories.
+    #[field(default = 64)]
     pub max_held_mb: u64,
-}
-
-impl Default for Conversations {
-    fn default() -> Self {
-        Self {
-            max_utterances: 200,
-            idle_s: 86_400,
-            max_in_flight: 64,
-            max_queued: 10_000,
-            max_queued_mb: 64,
-            max_held: 10_000,
-            max_held_mb: 64,
-        }
-    }
 }
 
 /// Retries of operator calls after transient errors: of a model's server or device, not a prompt
 /// that is too long or a corpus that does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[config(default)]
+#[derive(Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// Maximum number of calls; 1 for no retry. Default: 3.
+    /// Maximum number of calls; 1 for no retry.
+    #[field(default = 3)]
     pub attempts: u32,
-    /// Milliseconds before the first retry; doubled before each further one. Default: 200.
+    /// Milliseconds before the first retry; doubled before each further one.
+    #[field(default = 200)]
     pub first_ms: u64,
-    /// Maximum milliseconds before a retry. Default: 5000.
+    /// Maximum milliseconds before a retry.
+    #[field(default = 5000)]
     pub most_ms: u64,
 }
 
-impl Default for Retries {
-    fn default() -> Self {
-        Self { attempts: 3, first_ms: 200, most_ms: 5000 }
-    }
-}
-
 /// Where failed turns are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum FailedTurns {
     /// To the sinks, as a record with the status `failed`. The default.
     #[default]
@@ -191,34 +182,29 @@ pub enum FailedTurns {
 }
 
 /// Maintenance of stored data: when indexes are compacted, and the limits of the inference cache.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[config(default)]
+#[derive(PartialEq, Eq)]
 pub struct Maintenance {
-    /// Seconds after which a changed corpus is maintained; 0 to disable this trigger. Default: 300.
+    /// Seconds after which a changed corpus is maintained; 0 to disable this trigger.
+    #[field(default = 300)]
     pub every_s: u64,
     /// Publications of a corpus after which it is maintained earlier; 0 to disable this trigger.
-    /// Default: 200.
+    #[field(default = 200)]
     pub publications: u64,
     /// Seconds that the maintenance of one index may take; then it is cancelled and retried later.
-    /// Default: 20.
+    #[field(default = 20)]
     pub limit_s: u64,
     /// Days after which an unused entry of the inference cache of turns expires; 0 for never.
-    /// Default: 30.
+    #[field(default = 30)]
     pub memo_days: u32,
-    /// Maximum megabytes of the inference cache of turns; the least recently used entries are evicted
-    /// first. 0 for no limit. Default: 1024.
+    /// Maximum megabytes of the inference cache of turns; the least recently used entries are evicted first. 0 for no limit.
+    #[field(default = 1024)]
     pub memo_mb: u64,
 }
 
-impl Default for Maintenance {
-    fn default() -> Self {
-        Self { every_s: 300, publications: 200, limit_s: 20, memo_days: 30, memo_mb: 1024 }
-    }
-}
-
 /// Whether an answer is revised when its corpora change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(Default, PartialEq, Eq)]
 pub enum AnswerMode {
     /// A turn is answered once, from the epoch that it reads. The default.
     #[default]
@@ -227,38 +213,26 @@ pub enum AnswerMode {
     /// retracted and it is answered again.
     Live {
         /// Maximum number of standing turns, over all workers; the oldest are dropped first.
-        /// Default: 100000.
-        #[serde(default = "default_standing")]
+        #[field(default = 100_000)]
         standing: usize,
-        /// Seconds that a turn stands. Default: 86400 (one day).
-        #[serde(default = "default_ttl_s")]
+        /// Seconds that a turn stands. Default: one day.
+        #[field(default = 86_400)]
         ttl_s: u64,
     },
 }
 
 /// Whether answers are kept for turns that ask the same.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(PartialEq, Eq)]
 pub enum AnswerCacheSettings {
     /// A turn whose question, history, principal, filters and further fields equal those of an earlier one gets its answer
     /// at once, as long as no change of the documents has reached what that answer depends on.
     Answers {
         /// Maximum number of answers; those that were not used for longest are dropped first. An answer with ten
-        /// passages takes some 10 kB of memory. Default: 10000.
-        #[serde(default = "default_entries")]
+        /// passages takes some 10 kB of memory.
+        #[field(default = NonZeroUsize::MIN.saturating_add(9_999))]
         entries: NonZeroUsize,
     },
-}
-
-fn default_entries() -> NonZeroUsize {
-    NonZeroUsize::MIN.saturating_add(9_999)
-}
-
-fn default_standing() -> usize {
-    100_000
-}
-fn default_ttl_s() -> u64 {
-    86_400
 }
 
 /// A valid pipeline, ready to run.
@@ -356,7 +330,10 @@ impl Plan {
     pub fn standing_mode(&self) -> AnswerMode {
         match &self.mode {
             _ if self.live_sinks().is_empty() => AnswerMode::Once,
-            AnswerMode::Once => AnswerMode::Live { standing: default_standing(), ttl_s: default_ttl_s() },
+            AnswerMode::Once => AnswerMode::Live {
+                standing: AnswerMode::default_live_standing(),
+                ttl_s: AnswerMode::default_live_ttl_s(),
+            },
             live => live.clone(),
         }
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildFuture, Catalog, Check, Chunker, ChunkerConfig, ChunkerKind, ComponentContext, CorpusRef, InputPort, Models,
-    Operator, OperatorConfig, OperatorKind, built_at_once,
+    BuildFuture, Catalog, Check, Chunker, ChunkerConfig, ChunkerKind, ComponentContext, Configured, CorpusRef,
+    InputPort, Models, Operator, OperatorConfig, OperatorKind, built_at_once,
 };
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
@@ -23,11 +23,7 @@ pub static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         operator("Answer", const { &[InputPort::one(PortType::Hits).or(PortType::Queries)] }, PortType::Answers),
     ],
     models: vec![],
-    chunkers: vec![ChunkerKind {
-        name: "Whole",
-        summary: "no cut",
-        parse: |tree, sources| Ok(Box::new(from_tree::<WholeConfig>(tree, sources)?)),
-    }],
+    chunkers: vec![ChunkerKind::of::<WholeConfig>("Whole", "no cut")],
     corpus_sources: turnflow_connectors::CORPUS_SOURCES.to_vec(),
     turn_sources: turnflow_connectors::TURN_SOURCES.to_vec(),
     sinks: turnflow_connectors::SINKS.to_vec(),
@@ -41,6 +37,7 @@ const fn operator(name: &'static str, inputs: &'static [InputPort], output: Port
         inputs,
         output,
         summary: "every kind of field",
+        fields: AnyConfig::fields,
         parse: |tree, sources| Ok(Box::new(from_tree::<AnyConfig>(tree, sources)?)),
     }
 }
@@ -86,6 +83,8 @@ enum Mode {
     Named { a: bool, b: Option<Box<Mode>> },
 }
 
+impl Configured for AnyConfig {}
+
 impl OperatorConfig for AnyConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("top", self.top, 1, 1000);
@@ -108,11 +107,9 @@ impl OperatorConfig for AnyConfig {
 #[serde(deny_unknown_fields)]
 struct WholeConfig {}
 
-impl ChunkerConfig for WholeConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
+impl Configured for WholeConfig {}
 
+impl ChunkerConfig for WholeConfig {
     fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {
         Arc::new(Self {})
     }

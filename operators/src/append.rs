@@ -11,8 +11,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, ScoreUse};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, ScoreUse, config};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
 
 use crate::fusion::lists;
@@ -26,18 +25,13 @@ pub const KIND: OperatorKind = OperatorKind::function::<AppendConfig>(
 );
 
 /// Fields of `Append`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct AppendConfig {
     /// Input nodes that produce hits, in the order in which they are concatenated.
     pub inputs: Vec<String>,
-    /// Maximum number of passages to return. Default 10.
-    #[serde(default = "default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 10, range = 1..=100_000)]
     pub top: usize,
-}
-
-fn default_top() -> usize {
-    10
 }
 
 impl Function for AppendConfig {
@@ -46,14 +40,9 @@ impl Function for AppendConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
             check.error("wrong-value", "inputs", "at least one input is required");
         }
-    }
-
-    fn explain(&self) -> String {
-        format!("top: {}", self.top)
     }
 
     fn call(&self, call: &Call) -> Result<Value, OperatorError> {

@@ -24,49 +24,44 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
-    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once, config,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 use turnflow_engine::wording::JsonError;
 
 use crate::content::dot;
 use crate::models::embedder;
 use crate::references;
-use crate::retrieve::{default_top, explained};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "AskedBefore",
-    inputs: &[InputPort::one(PortType::Queries)],
-    output: PortType::Hits,
-    summary: "passages that answered similar questions before",
-    parse: |tree, sources| Ok(Box::new(from_tree::<AskedBeforeConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<AskedBeforeConfig>(
+    "AskedBefore",
+    &[InputPort::one(PortType::Queries)],
+    PortType::Hits,
+    "passages that answered similar questions before",
+);
 
 /// Fields of `AskedBefore`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct AskedBeforeConfig {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus of the passages, or `FromTurn`.
     pub corpus: CorpusRef,
     /// The bi-encoder that compares questions.
     pub model: String,
     /// File of labelled questions. Default: none; then nothing is found.
-    #[serde(default)]
+    #[field(unset = "none")]
     pub questions: Option<FilePath>,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
     /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
     /// Default: none.
-    #[serde(default)]
     pub filter: Option<Filter>,
 }
 
@@ -81,7 +76,6 @@ pub struct Labelled {
 
 impl OperatorConfig for AskedBeforeConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.top, 1, 100_000);
         // The file's text is part of the pipeline's hash, so that a reload notices a change.
         if let Some(file) = &self.questions
             && let Some(text) = check.text("questions", file)
@@ -105,12 +99,6 @@ impl OperatorConfig for AskedBeforeConfig {
 
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(references::Definition)])
-    }
-
-    fn explain(&self) -> String {
-        let file = self.questions.as_ref().map_or_else(|| "none".to_owned(), |file| format!("{:?}", file.written));
-        let filter = explained(self.filter.as_ref());
-        format!("corpus: {}, model: {:?}, questions: {file}, top: {}{filter}", self.corpus, self.model, self.top)
     }
 
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -13,54 +13,44 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, ScoreUse, built_at_once,
+    OperatorKind, ScoreUse, built_at_once, config,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::cleaning::Cleaning;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Clean",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "passages without web addresses, header lines and markup",
-    parse: |tree, sources| Ok(Box::new(from_tree::<CleanConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<CleanConfig>(
+    "Clean",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Hits,
+    "passages without web addresses, header lines and markup",
+);
 
 /// Fields of `Clean`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct CleanConfig {
     /// Input node that produces hits.
-    #[serde(rename = "input")]
     _input: String,
-    /// Removes web addresses. The text of a Markdown link stays. Default true.
-    #[serde(default = "yes")]
+    /// Removes web addresses. The text of a Markdown link stays.
+    #[field(default = true)]
     pub urls: bool,
     /// Removes Markdown headings, and lines at the start of the passage that have no full stop and at most eight words.
-    /// Default true.
-    #[serde(default = "yes")]
+    #[field(default = true)]
     pub headers: bool,
-    /// Removes headers further down too: lines that repeat the title, and short lines between blank lines, with text
-    /// below, that begin with a capital letter or a digit. Needs `headers`. Default false.
-    #[serde(default)]
+    /// Removes headers further down too: lines that repeat the title, and short lines between blank lines, with text below,
+    /// that begin with a capital letter or a digit. Needs `headers`.
+    #[field(default)]
     pub all_headers: bool,
-    /// Removes HTML tags, emphasis marks, table rules and similar markup. Default true.
-    #[serde(default = "yes")]
+    /// Removes HTML tags, emphasis marks, table rules and similar markup.
+    #[field(default = true)]
     pub markup: bool,
-    /// Removes the title, so that later operators do not see it. Default false.
-    #[serde(default)]
+    /// Removes the title, so that later operators do not see it.
+    #[field(default)]
     pub titles: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl OperatorConfig for CleanConfig {
@@ -75,11 +65,6 @@ impl OperatorConfig for CleanConfig {
         if self.all_headers && !self.headers {
             check.error("wrong-value", "all_headers", "`headers` is off, so no header is removed");
         }
-    }
-
-    fn explain(&self) -> String {
-        let Self { urls, headers, all_headers, markup, titles, .. } = self;
-        format!("urls: {urls}, headers: {headers}, all_headers: {all_headers}, markup: {markup}, titles: {titles}")
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

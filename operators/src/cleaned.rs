@@ -15,11 +15,9 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind};
+use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind, config};
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
-use turnflow_engine::spec::from_tree;
 
 use crate::chunk::headings::HeadingsConfig;
 use crate::chunk::sentences::SentencesConfig;
@@ -28,14 +26,13 @@ use crate::chunk::whole::WholeConfig;
 use crate::cleaning::Cleaning;
 
 /// Entry in the chunker table.
-pub const KIND: ChunkerKind = ChunkerKind {
-    name: "Cleaned",
-    summary: "another chunker's passages of a document without addresses, header lines and markup",
-    parse: |tree, sources| Ok(Box::new(from_tree::<CleanedConfig>(tree, sources)?)),
-};
+pub const KIND: ChunkerKind = ChunkerKind::of::<CleanedConfig>(
+    "Cleaned",
+    "another chunker's passages of a document without addresses, header lines and markup",
+);
 
 /// The chunker that cuts the cleaned document.
-#[derive(Clone, Debug, Deserialize)]
+#[config]
 pub enum Cut {
     /// One passage.
     Whole(WholeConfig),
@@ -56,42 +53,27 @@ impl Cut {
             Cut::Headings(config) => config,
         }
     }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Cut::Whole(_) => "Whole",
-            Cut::Tokens(_) => "Tokens",
-            Cut::Sentences(_) => "Sentences",
-            Cut::Headings(_) => "Headings",
-        }
-    }
 }
 
 /// Fields of `Cleaned`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct CleanedConfig {
-    /// Removes web addresses. The text of a Markdown link stays. Default true.
-    #[serde(default = "yes")]
+    /// Removes web addresses. The text of a Markdown link stays.
+    #[field(default = true)]
     pub urls: bool,
     /// Removes Markdown headings, and lines at the start of the document that have no full stop and at most eight words.
-    /// Default true.
-    #[serde(default = "yes")]
+    #[field(default = true)]
     pub headers: bool,
-    /// Removes headers further down too: lines that repeat the title, and short lines between blank lines, with text
-    /// below, that begin with a capital letter or a digit. Needs `headers`. Default false.
-    #[serde(default)]
+    /// Removes headers further down too: lines that repeat the title, and short lines between blank lines, with text below,
+    /// that begin with a capital letter or a digit. Needs `headers`.
+    #[field(default)]
     pub all_headers: bool,
-    /// Removes HTML tags, emphasis marks, table rules and similar markup. Default true.
-    #[serde(default = "yes")]
+    /// Removes HTML tags, emphasis marks, table rules and similar markup.
+    #[field(default = true)]
     pub markup: bool,
     /// The chunker of the cleaned document: `Whole`, `Tokens`, `Sentences` or `Headings`. `Headings` needs
     /// `headers: false`.
     pub chunk: Cut,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl ChunkerConfig for CleanedConfig {
@@ -109,19 +91,14 @@ impl ChunkerConfig for CleanedConfig {
                 "`Headings` cuts at headings, which `headers` removes; set it to false",
             );
         }
-        check.within("chunk", |check| self.chunk.config().validate(check));
+        check.within("chunk", |check| {
+            self.chunk.config().check_ranges(check);
+            self.chunk.config().validate(check);
+        });
     }
 
     fn tokenizer(&self) -> Option<Option<&str>> {
         self.chunk.config().tokenizer()
-    }
-
-    fn explain(&self) -> String {
-        let Self { urls, headers, all_headers, markup, chunk } = self;
-        let (name, inner) = (chunk.name(), chunk.config().explain());
-        format!(
-            "urls: {urls}, headers: {headers}, all_headers: {all_headers}, markup: {markup}, chunk: {name}({inner})"
-        )
     }
 
     fn build(&self, tokenizer: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {

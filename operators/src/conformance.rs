@@ -8,18 +8,17 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use turnflow_engine::ask::{AskRequest, Event};
 use turnflow_engine::component::{
     Building, Catalog, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelKind, TurnSourceConfig,
-    TurnSourceKind, built,
+    TurnSourceKind, built, config,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, TurnOutput, TurnSource};
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::{Speaker, Utterance, Value};
 use turnflow_engine::run::{Engine, Options, TurnSources};
-use turnflow_engine::spec::{from_tree, load_str};
+use turnflow_engine::spec::load_str;
 
 use self::anything::{Anything, RUNNING};
 
@@ -78,7 +77,7 @@ const TURNS: usize = 60;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A corpus of some passages, including hostile ones.
-#[derive(Clone, Debug, Deserialize)]
+#[config]
 struct Texts {}
 
 impl CorpusSourceConfig for Texts {
@@ -110,7 +109,7 @@ impl CorpusSource for Texts {
 }
 
 /// A source without turns: all turns come from callers.
-#[derive(Clone, Debug, Deserialize)]
+#[config]
 struct Nobody {}
 
 impl TurnSourceConfig for Nobody {
@@ -131,22 +130,10 @@ impl TurnSource for Nobody {
 fn catalog() -> Catalog {
     Catalog {
         operators: crate::OPERATORS.to_vec(),
-        models: vec![ModelKind {
-            name: "Anything",
-            summary: "",
-            parse: |tree, sources| Ok(Box::new(from_tree::<Anything>(tree, sources)?)),
-        }],
+        models: vec![ModelKind::of::<Anything>("Anything", "")],
         chunkers: crate::CHUNKERS.to_vec(),
-        corpus_sources: vec![CorpusSourceKind {
-            name: "Texts",
-            summary: "",
-            parse: |tree, sources| Ok(Box::new(from_tree::<Texts>(tree, sources)?)),
-        }],
-        turn_sources: vec![TurnSourceKind {
-            name: "Nobody",
-            summary: "",
-            parse: |tree, sources| Ok(Box::new(from_tree::<Nobody>(tree, sources)?)),
-        }],
+        corpus_sources: vec![CorpusSourceKind::of::<Texts>("Texts", "")],
+        turn_sources: vec![TurnSourceKind::of::<Nobody>("Nobody", "")],
         sinks: vec![],
         passages: None,
         reference: String::new(),

@@ -16,15 +16,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
-    ModelUse, Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, StandingDocuments,
-    StandingQueries, built_at_once,
+    BuildError, BuildFuture, Call, Capability, ComponentContext, CorpusRef, IndexDefinition, InputPort, ModelUse,
+    Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, StandingDocuments, StandingQueries,
+    built_at_once, config,
 };
 use turnflow_engine::inference::{Embedder, Vector};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::content::dot;
 use crate::dense::index::{DenseDefinition, passage_vectors};
@@ -32,54 +30,34 @@ use crate::fusion::min_max;
 use crate::models::embedder;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Diversify",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "relevant and diverse passages, by maximal marginal relevance",
-    parse: |tree, sources| Ok(Box::new(from_tree::<DiversifyConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<DiversifyConfig>(
+    "Diversify",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Hits,
+    "relevant and diverse passages, by maximal marginal relevance",
+);
 
 /// Fields of `Diversify`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct DiversifyConfig {
     /// Input node that produces the candidates (hits).
-    #[serde(rename = "input")]
     _input: String,
     /// The bi-encoder that compares passages.
     pub model: String,
     /// The candidates' corpus, or `FromTurn`. If set, vectors come from the corpus's index. Default: none.
-    #[serde(default)]
     pub corpus: Option<CorpusRef>,
-    /// Weight of relevance against novelty, 0 to 1; 1 keeps the input order. Default 0.7.
-    #[serde(default = "default_lambda")]
+    /// Weight of relevance against novelty, 0 to 1; 1 keeps the input order.
+    #[field(default = 0.7, range = 0.0..=1.0)]
     pub lambda: f32,
-    /// Number of candidates to select from, best first. Default 50.
-    #[serde(default = "default_depth")]
+    /// Number of candidates to select from, best first.
+    #[field(default = 50, range = 1..=10_000)]
     pub depth: usize,
-    /// Number of passages to select. Default 10.
-    #[serde(default = "default_top")]
+    /// Number of passages to select.
+    #[field(default = 10, range = 1..=10_000)]
     pub top: usize,
 }
 
-fn default_lambda() -> f32 {
-    0.7
-}
-fn default_depth() -> usize {
-    50
-}
-fn default_top() -> usize {
-    10
-}
-
 impl OperatorConfig for DiversifyConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("lambda", self.lambda, 0.0, 1.0);
-        check.range("depth", self.depth, 1, 10_000);
-        check.range("top", self.top, 1, 10_000);
-    }
-
     fn models(&self) -> Vec<ModelUse<'_>> {
         vec![ModelUse { field: "model", name: &self.model, capability: Capability::Embed }]
     }
@@ -94,11 +72,6 @@ impl OperatorConfig for DiversifyConfig {
 
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(DenseDefinition::new(models, &self.model, "Diversify")?)])
-    }
-
-    fn explain(&self) -> String {
-        let Self { model, lambda, depth, top, .. } = self;
-        format!("model: {model:?}, lambda: {lambda}, depth: {depth}, top: {top}")
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

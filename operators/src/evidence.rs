@@ -25,15 +25,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, TextEffect, built_at_once,
+    OperatorError, OperatorKind, TextEffect, built_at_once, config,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, Hit, PortType, Status, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::citations;
 use crate::models::embedder;
@@ -41,26 +39,23 @@ use crate::sentences::sentence_ranges;
 use crate::words::{is_function, key, lower, words};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Evidence",
-    inputs: &[InputPort::one(PortType::Answers), InputPort { field: "lists", ..InputPort::many(PortType::Hits) }],
-    output: PortType::Answers,
-    summary: "evidence for an answer, measured on ranked lists",
-    parse: |tree, sources| Ok(Box::new(from_tree::<EvidenceConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<EvidenceConfig>(
+    "Evidence",
+    &[InputPort::one(PortType::Answers), InputPort { field: "lists", ..InputPort::many(PortType::Hits) }],
+    PortType::Answers,
+    "evidence for an answer, measured on ranked lists",
+);
 
 /// Fields of `Evidence`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct EvidenceConfig {
     /// Input node that produces answers.
-    #[serde(rename = "input")]
     _input: String,
     /// Input nodes that produce hits: retrievers, and operators that fuse or rerank.
     pub lists: Vec<String>,
     /// The model that compares the answer's sentences with those of the passages. Default: none; `support` is then the
     /// value that the answer already carries.
-    #[serde(default)]
+    #[field(unset = "none")]
     pub model: Option<String>,
 }
 
@@ -78,10 +73,6 @@ impl OperatorConfig for EvidenceConfig {
 
     fn text_effect(&self) -> TextEffect {
         TextEffect::Unchanged
-    }
-
-    fn explain(&self) -> String {
-        format!("lists: {:?}, model: {}", self.lists, self.model.as_deref().unwrap_or("none"))
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -17,28 +17,25 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
-    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, ScoreUse, built_at_once,
+    BuildFuture, Call, Capability, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, ScoreUse, built_at_once, config,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::{Answer, Hit, Hits, PortType, Status, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::models::embedder;
 use crate::sentences::sentence_ranges;
 use crate::words::{is_function, lower, words};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "ExtractiveAnswer",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Answers,
-    summary: "the passage sentences nearest to the query, with citations",
-    parse: |tree, sources| Ok(Box::new(from_tree::<ExtractiveAnswerConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<ExtractiveAnswerConfig>(
+    "ExtractiveAnswer",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Answers,
+    "the passage sentences nearest to the query, with citations",
+);
 
 /// Maximum number of cached sentence vectors.
 const REMEMBERED: usize = 20_000;
@@ -48,35 +45,23 @@ const LEAST_LETTERS: usize = 12;
 const LEAST_WORDS: usize = 6;
 
 /// Fields of `ExtractiveAnswer`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct ExtractiveAnswerConfig {
     /// Input node that produces hits.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that compares sentences with the query. Default: none; sentences are compared by the words that they
     /// share with the query.
-    #[serde(default)]
+    #[field(unset = "none")]
     pub model: Option<String>,
-    /// Number of passages to read, best first. Default 5.
-    #[serde(default = "default_passages")]
+    /// Number of passages to read, best first.
+    #[field(default = 5, range = 1..=1000)]
     pub passages: usize,
-    /// Maximum number of sentences in the answer. Default 2.
-    #[serde(default = "default_sentences")]
+    /// Maximum number of sentences in the answer.
+    #[field(default = 2, range = 1..=1000)]
     pub sentences: usize,
-    /// Maximum difference between the cosine of a further sentence and the best cosine, 0 to 2. Default 0.1.
-    #[serde(default = "default_margin")]
+    /// Maximum difference between the cosine of a further sentence and the best cosine, 0 to 2.
+    #[field(default = 0.1, range = 0.0..=2.0)]
     pub margin: f32,
-}
-
-fn default_passages() -> usize {
-    5
-}
-fn default_sentences() -> usize {
-    2
-}
-fn default_margin() -> f32 {
-    0.1
 }
 
 impl OperatorConfig for ExtractiveAnswerConfig {
@@ -84,21 +69,9 @@ impl OperatorConfig for ExtractiveAnswerConfig {
         ScoreUse::PassedOn
     }
 
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("passages", self.passages, 1, 1000);
-        check.range("sentences", self.sentences, 1, 1000);
-        check.range("margin", self.margin, 0.0, 2.0);
-    }
-
     fn models(&self) -> Vec<ModelUse<'_>> {
         let of = |name| ModelUse { field: "model", name, capability: Capability::Embed };
         self.model.iter().map(|name| of(name.as_str())).collect()
-    }
-
-    fn explain(&self) -> String {
-        let Self { model, passages, sentences, margin, .. } = self;
-        let model = model.as_deref().map_or("None".to_owned(), |model| format!("{model:?}"));
-        format!("model: {model}, passages: {passages}, sentences: {sentences}, margin: {margin}")
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

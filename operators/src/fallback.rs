@@ -13,31 +13,27 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, ScoreUse, TextEffect, built_at_once,
+    OperatorKind, ScoreUse, TextEffect, built_at_once, config,
 };
 use turnflow_engine::record::{Failure, PortType, Value};
-use turnflow_engine::spec::from_tree;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Fallback",
-    inputs: &[InputPort::many(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "the first list whose retriever did not fail",
-    parse: |tree, sources| Ok(Box::new(from_tree::<FallbackConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<FallbackConfig>(
+    "Fallback",
+    &[InputPort::many(PortType::Hits)],
+    PortType::Hits,
+    "the first list whose retriever did not fail",
+);
 
 /// Fields of `Fallback`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct FallbackConfig {
     /// Input nodes that produce hits, in order of preference.
     pub inputs: Vec<String>,
-    /// Whether an empty list is skipped too. Default false.
-    #[serde(default)]
+    /// Whether an empty list is skipped too.
+    #[field(default)]
     pub on_empty: bool,
 }
 
@@ -58,10 +54,6 @@ impl OperatorConfig for FallbackConfig {
 
     fn text_effect(&self) -> TextEffect {
         TextEffect::Unchanged
-    }
-
-    fn explain(&self) -> String {
-        format!("on_empty: {}", self.on_empty)
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

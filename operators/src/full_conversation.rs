@@ -4,8 +4,7 @@
 //! FullConversation(input: "turns", last: 6)
 //! ```
 
-use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
+use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind, config};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
 
 /// Entry in the operator table.
@@ -17,28 +16,16 @@ pub const KIND: OperatorKind = OperatorKind::function::<FullConversationConfig>(
 );
 
 /// Fields of `FullConversation`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct FullConversationConfig {
     /// Input node that produces turns.
-    #[serde(rename = "input")]
     _input: String,
     /// Number of newest utterances to use, this turn included. Default: the whole remembered history.
-    #[serde(default)]
+    #[field(range = 1..=10_000, unset = "all")]
     pub last: Option<usize>,
 }
 
 impl Function for FullConversationConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        if let Some(last) = self.last {
-            check.range("last", last, 1, 10_000);
-        }
-    }
-
-    fn explain(&self) -> String {
-        self.last.map_or("last: all".to_owned(), |last| format!("last: {last}"))
-    }
-
     fn call(&self, call: &Call) -> Result<Value, OperatorError> {
         Ok(Value::Query(Query::new(query(&call.turn, self))))
     }

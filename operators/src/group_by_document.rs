@@ -18,29 +18,27 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, OfDocuments,
+    BuildError, BuildFuture, Call, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, OfDocuments,
     Operator, OperatorConfig, OperatorError, OperatorKind, ScoreUse, StandingDocuments, StandingQueries, built_at_once,
+    config,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
-use turnflow_engine::spec::from_tree;
 
 use crate::references::{Definition, Reader};
-use crate::retrieve;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "GroupByDocument",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "documents ranked by the scores of their passages",
-    parse: |tree, sources| Ok(Box::new(from_tree::<GroupByDocumentConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<GroupByDocumentConfig>(
+    "GroupByDocument",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Hits,
+    "documents ranked by the scores of their passages",
+);
 
 /// The score of a document.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Score {
     /// The greatest score of its passages.
     #[default]
@@ -50,31 +48,24 @@ pub enum Score {
 }
 
 /// Fields of `GroupByDocument`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct GroupByDocumentConfig {
     /// Input node that produces hits.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus of the same documents with the chunker `Whole`, or `FromTurn`; its texts replace those of the passages.
     /// Default: none; a hit has the text of the document's best passage.
-    #[serde(default)]
     pub corpus: Option<CorpusRef>,
     /// The score of a document: `Max` (default), the greatest score of its passages, or `Sum`, their sum.
-    #[serde(default)]
+    #[field(default)]
     pub score: Score,
-    /// Maximum number of documents to return. Default 100.
-    #[serde(default = "retrieve::default_top")]
+    /// Maximum number of documents to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
 }
 
 impl OperatorConfig for GroupByDocumentConfig {
     fn score_use(&self) -> ScoreUse {
         if self.score == Score::Sum { ScoreUse::Read } else { ScoreUse::PassedOn }
-    }
-
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.top, 1, 100_000);
     }
 
     fn corpus(&self) -> Option<&CorpusRef> {

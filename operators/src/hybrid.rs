@@ -12,8 +12,7 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, config};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
 
 use crate::fusion::{self, lists, min_max, validate_weights};
@@ -27,27 +26,21 @@ pub const KIND: OperatorKind = OperatorKind::function::<HybridConfig>(
 );
 
 /// Fields of `Hybrid`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct HybridConfig {
     /// Input nodes that produce hits.
     pub inputs: Vec<String>,
     /// Weight of the first of two inputs, 0 to 1; the second gets 1 − `alpha`. Default 0.5.
-    #[serde(default)]
+    #[field(range = 0.0..=1.0)]
     pub alpha: Option<f32>,
     /// One weight for each input, ≥ 0; overrides `alpha`. Default: equal weights.
-    #[serde(default)]
     pub weights: Option<Vec<f32>>,
-    /// Number of passages to use from each list, best first. Scores are scaled over these. Default 100.
-    #[serde(default = "default_depth")]
+    /// Number of passages to use from each list, best first. Scores are scaled over these.
+    #[field(default = 100, range = 1..=100_000)]
     pub depth: usize,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "default_depth")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
-}
-
-fn default_depth() -> usize {
-    100
 }
 
 impl HybridConfig {
@@ -62,17 +55,12 @@ impl HybridConfig {
 
 impl Function for HybridConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("depth", self.depth, 1, 100_000);
-        check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
             check.error("wrong-value", "inputs", "at least one input is required");
         }
-        if let Some(alpha) = self.alpha {
-            check.range("alpha", alpha, 0.0, 1.0);
-            if self.inputs.len() != 2 && self.weights.is_none() {
-                let message = format!("`alpha` requires two inputs, not {}; use `weights`", self.inputs.len());
-                check.error("wrong-value", "alpha", message);
-            }
+        if self.alpha.is_some() && self.inputs.len() != 2 && self.weights.is_none() {
+            let message = format!("`alpha` requires two inputs, not {}; use `weights`", self.inputs.len());
+            check.error("wrong-value", "alpha", message);
         }
         if let Some(weights) = &self.weights {
             validate_weights(check, "weights", weights, self.inputs.len());

@@ -4,8 +4,7 @@
 //! LastTurn(input: "turns")
 //! ```
 
-use serde::Deserialize;
-use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind};
+use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind, config};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
 
 /// Entry in the operator table.
@@ -17,11 +16,9 @@ pub const KIND: OperatorKind = OperatorKind::function::<LastTurnConfig>(
 );
 
 /// Fields of `LastTurn`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct LastTurnConfig {
     /// Input node that produces turns.
-    #[serde(rename = "input")]
     _input: String,
 }
 

@@ -23,15 +23,14 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, ScoreUse, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, built_at_once, config,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Generator, SamplingFields};
 use turnflow_engine::record::{Hit, Hits, PortType, Turn, Value};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::models::generator;
 use crate::passages::{Length, numbered};
@@ -39,19 +38,19 @@ use crate::reply::{clean, number, numbers};
 use crate::template::{Filling, Template};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "LlmFilter",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "the passages that a language model judges relevant",
-    parse: |tree, sources| Ok(Box::new(from_tree::<LlmFilterConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<LlmFilterConfig>(
+    "LlmFilter",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Hits,
+    "the passages that a language model judges relevant",
+);
 
 /// The ratings of `Likert`.
 const RATINGS: [u32; 5] = [1, 2, 3, 4, 5];
 
 /// What the model is asked to return.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Scale {
     /// A rating from 1 to 5 for each passage.
     #[default]
@@ -70,54 +69,38 @@ impl Scale {
 }
 
 /// Fields of `LlmFilter`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct LlmFilterConfig {
     /// Input node that produces hits.
-    #[serde(rename = "input")]
     _input: String,
     /// The language model that judges passages.
     pub model: String,
     /// What the model is asked to return: `Likert` or `Ids`. Default `Likert`.
-    #[serde(default)]
+    #[field(default)]
     pub scale: Scale,
-    /// Minimum rating of a kept passage, 1 to 5; for `Likert`. Default 2.
-    #[serde(default = "default_two_u64")]
+    /// Minimum rating of a kept passage, 1 to 5; for `Likert`.
+    #[field(default = 2, range = 1..=5)]
     pub keep_at_least: u64,
-    /// Number of passages to draw if the model names none; for `Ids`. Default 2.
-    #[serde(default = "default_two")]
+    /// Number of passages to draw if the model names none; for `Ids`.
+    #[field(default = 2, range = 0..=1000)]
     pub random: usize,
-    /// Seed of the draw; for `Ids`. Default 0.
-    #[serde(default)]
+    /// Seed of the draw; for `Ids`.
+    #[field(default)]
     pub seed: u64,
-    /// Number of passages to judge, best first; the rest are dropped. Default 10.
-    #[serde(default = "default_passages")]
+    /// Number of passages to judge, best first; the rest are dropped.
+    #[field(default = 10, range = 1..=1000)]
     pub passages: usize,
     /// Maximum length of each passage in the prompt, in characters. Default: limited only by the model's context.
-    #[serde(default)]
+    #[field(range = 1..=1_000_000)]
     pub characters: Option<usize>,
-    /// Maximum number of concurrent model calls for a turn; for `Likert`. Default 4.
-    #[serde(default = "default_concurrency")]
+    /// Maximum number of concurrent model calls for a turn; for `Likert`.
+    #[field(default = 4, range = 1..=1000)]
     pub concurrency: usize,
     /// Prompt file. Default: the built-in prompt of the scale.
-    #[serde(default)]
     pub prompt: Option<FilePath>,
     /// Sampling settings. Omitted fields use the model's own settings.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
-}
-
-fn default_two_u64() -> u64 {
-    2
-}
-fn default_two() -> usize {
-    2
-}
-fn default_passages() -> usize {
-    10
-}
-fn default_concurrency() -> usize {
-    4
 }
 
 impl OperatorConfig for LlmFilterConfig {
@@ -126,13 +109,6 @@ impl OperatorConfig for LlmFilterConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("keep_at_least", self.keep_at_least, 1, 5);
-        check.range("random", self.random, 0, 1000);
-        check.range("passages", self.passages, 1, 1000);
-        check.range("concurrency", self.concurrency, 1, 1000);
-        if let Some(characters) = self.characters {
-            check.range("characters", characters, 1, 1_000_000);
-        }
         check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", self.scale.prompt().1, check);
     }

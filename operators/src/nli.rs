@@ -16,31 +16,29 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
-use serde::Deserialize;
 use serde_json::json;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, ScoreUse, TextEffect, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, ScoreUse, TextEffect, built_at_once, config,
 };
 use turnflow_engine::inference::{InferenceError, PairScorer, Priority};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::citations;
 use crate::models::pairs;
 use crate::sentences::sentence_ranges;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Nli",
-    inputs: &[InputPort::one(PortType::Answers)],
-    output: PortType::Answers,
-    summary: "how far passages entail or contradict an answer, by an NLI model",
-    parse: |tree, sources| Ok(Box::new(from_tree::<NliConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<NliConfig>(
+    "Nli",
+    &[InputPort::one(PortType::Answers)],
+    PortType::Answers,
+    "how far passages entail or contradict an answer, by an NLI model",
+);
 
 /// A class of the NLI model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, PartialEq, Eq)]
 pub enum Label {
     /// The premise contradicts the hypothesis.
     Contradiction,
@@ -51,40 +49,28 @@ pub enum Label {
 }
 
 /// Fields of `Nli`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct NliConfig {
     /// Input node that produces answers.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that classifies pairs.
     pub model: String,
     /// The model's classes, in the order of its outputs. Default: contradiction, neutral, entailment.
-    #[serde(default = "default_labels")]
+    #[field(default = vec![Label::Contradiction, Label::Neutral, Label::Entailment])]
     pub labels: Vec<Label>,
-    /// Number of passages to use as premises, best first. Default 5.
-    #[serde(default = "default_passages")]
+    /// Number of passages to use as premises, best first.
+    #[field(default = 5, range = 1..=1000)]
     pub passages: usize,
     /// Minimum entailment of an answer, 0 to 1. Default: no minimum.
-    #[serde(default)]
+    #[field(unset = "any", range = 0.0..=1.0)]
     pub min_entailment: Option<f32>,
     /// Maximum contradiction of an answer, 0 to 1. Default: no maximum.
-    #[serde(default)]
+    #[field(unset = "any", range = 0.0..=1.0)]
     pub max_contradiction: Option<f32>,
     /// The sentence that replaces an answer outside these limits. Default `I do not know: the documents do not bear out
     /// an answer.`
-    #[serde(default = "default_sentence")]
+    #[field(default = "I do not know: the documents do not bear out an answer.")]
     pub sentence: String,
-}
-
-fn default_labels() -> Vec<Label> {
-    vec![Label::Contradiction, Label::Neutral, Label::Entailment]
-}
-fn default_passages() -> usize {
-    5
-}
-fn default_sentence() -> String {
-    "I do not know: the documents do not bear out an answer.".into()
 }
 
 impl OperatorConfig for NliConfig {
@@ -93,15 +79,9 @@ impl OperatorConfig for NliConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("passages", self.passages, 1, 1000);
         for label in [Label::Contradiction, Label::Entailment] {
             if self.labels.iter().filter(|other| **other == label).count() != 1 {
                 check.error("wrong-value", "labels", format!("`{label:?}` must occur exactly once"));
-            }
-        }
-        for (field, value) in [("min_entailment", self.min_entailment), ("max_contradiction", self.max_contradiction)] {
-            if let Some(value) = value {
-                check.range(field, value, 0.0, 1.0);
             }
         }
     }
@@ -115,16 +95,6 @@ impl OperatorConfig for NliConfig {
             (None, None) => TextEffect::Unchanged,
             _ => TextEffect::Whole,
         }
-    }
-
-    fn explain(&self) -> String {
-        let Self { model, labels, passages, .. } = self;
-        let limit = |limit: Option<f32>| limit.map_or("any".to_owned(), |limit| limit.to_string());
-        let (least, most) = (limit(self.min_entailment), limit(self.max_contradiction));
-        format!(
-            "model: {model:?}, labels: {labels:?}, passages: {passages}, min_entailment: {least}, \
-             max_contradiction: {most}"
-        )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -15,13 +15,12 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, ScoreUse, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, built_at_once, config,
 };
 use turnflow_engine::record::{PortType, PromptFor, Value};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::models::tokenizer;
 use crate::passages::Length;
@@ -29,63 +28,51 @@ use crate::prompting::{self, Builder, Question, Style};
 use crate::template::Template;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Prompt",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Prompts,
-    summary: "a prompt of numbered passages, an instruction and the question",
-    parse: |tree, sources| Ok(Box::new(from_tree::<PromptConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<PromptConfig>(
+    "Prompt",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Prompts,
+    "a prompt of numbered passages, an instruction and the question",
+);
 
 /// Fields of `Prompt`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct PromptConfig {
     /// Input node that produces hits.
-    #[serde(rename = "input")]
     _input: String,
-    /// Instruction for the model: `Span` (five words at most), `Grounded` (cited statements) or `Anchor` (begins with
-    /// "Based on the sources,"). Default `Span`.
-    #[serde(default = "default_style")]
+    /// Instruction for the model: `Span` (five words at most), `Grounded` (cited statements) or `Anchor` (begins with "Based
+    /// on the sources,").
+    #[field(default = Style::Span)]
     pub style: Style,
     /// Prompt file to use instead of `style`. Default: none.
-    #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// Maximum number of passages in the prompt, best first. Default 5.
-    #[serde(default = "prompting::default_passages")]
+    /// Maximum number of passages in the prompt, best first.
+    #[field(default = 5, range = 1..=1000)]
     pub passages: usize,
     /// Maximum length of each passage, in characters. Default 500; `None` for unlimited.
-    #[serde(default = "default_characters")]
+    #[field(default = Some(500), range = 1..=1_000_000)]
     pub characters: Option<usize>,
     /// Maximum length of each passage in tokens, instead of characters. Default: unlimited.
-    #[serde(default)]
+    #[field(range = 1..=1_000_000)]
     pub tokens: Option<usize>,
     /// The model whose tokenizer counts the tokens. Required with `tokens`.
-    #[serde(default)]
     pub model: Option<String>,
-    /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`. Default: none.
-    #[serde(default)]
+    /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`.
+    #[field(default)]
     pub metadata: Vec<String>,
     /// The question in the prompt: `Searched` (default), the question as a rewriter says it, or
     /// `Asked`, the user's own words.
-    #[serde(default)]
+    #[field(default)]
     pub question: Question,
-    /// Number of newest history utterances to include in the prompt. Default 0.
-    #[serde(default)]
+    /// Number of newest history utterances to include in the prompt.
+    #[field(default)]
     pub history: usize,
-    /// Maximum length of each history utterance, in characters. Default 600.
-    #[serde(default = "prompting::default_history_characters")]
+    /// Maximum length of each history utterance, in characters.
+    #[field(default = 600, range = 1..=1_000_000)]
     pub history_characters: usize,
     /// The reply that the model must give if the passages do not answer the question. Default `I do not know.`
-    #[serde(default = "prompting::default_idk")]
+    #[field(default = "I do not know.")]
     pub idk: String,
-}
-
-fn default_style() -> Style {
-    Style::Span
-}
-fn default_characters() -> Option<usize> {
-    Some(500)
 }
 
 impl OperatorConfig for PromptConfig {
@@ -94,16 +81,8 @@ impl OperatorConfig for PromptConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("passages", self.passages, 1, 1000);
-        if let Some(characters) = self.characters {
-            check.range("characters", characters, 1, 1_000_000);
-        }
-        check.range("history_characters", self.history_characters, 1, 1_000_000);
-        if let Some(tokens) = self.tokens {
-            check.range("tokens", tokens, 1, 1_000_000);
-            if self.model.is_none() {
-                check.error("wrong-value", "tokens", "`tokens` needs a `model` whose tokenizer counts them");
-            }
+        if self.tokens.is_some() && self.model.is_none() {
+            check.error("wrong-value", "tokens", "`tokens` needs a `model` whose tokenizer counts them");
         }
         Template::check(self.prompt.as_ref(), "prompt", prompting::PLACES, check);
     }
@@ -111,20 +90,6 @@ impl OperatorConfig for PromptConfig {
     fn models(&self) -> Vec<ModelUse<'_>> {
         let name = self.model.as_deref().filter(|_| self.tokens.is_some());
         name.map(|name| ModelUse { field: "model", name, capability: Capability::Tokenize }).into_iter().collect()
-    }
-
-    fn explain(&self) -> String {
-        let Self { style, passages, question, history, history_characters, .. } = self;
-        let prompt = self.prompt.as_ref().map_or_else(|| format!("{style:?}"), |file| file.written.clone());
-        let length = match (self.tokens, self.characters) {
-            (Some(tokens), _) => format!("tokens: {tokens}"),
-            (None, Some(characters)) => format!("characters: {characters}"),
-            (None, None) => "uncut".to_owned(),
-        };
-        let metadata = prompting::explained(&self.metadata);
-        format!(
-            "prompt: {prompt}, passages: {passages}, {length}{metadata}, question: {question:?}, history: {history} of {history_characters} characters"
-        )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

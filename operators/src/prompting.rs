@@ -1,7 +1,6 @@
 //! Builds a prompt from passages and a question. Shared by the operators that make prompts.
 
-use serde::Deserialize;
-use turnflow_engine::component::BuildError;
+use turnflow_engine::component::{BuildError, config};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::Prompt;
 use turnflow_engine::record::{Hit, Turn};
@@ -14,7 +13,8 @@ use crate::template::{Filling, Template};
 pub(crate) const PLACES: &[&str] = &["question", "passages", "history", "idk"];
 
 /// Which form of the question the prompt contains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Question {
     /// The query as searched, after any rewriting.
     #[default]
@@ -24,7 +24,8 @@ pub enum Question {
 }
 
 /// Instruction for the form of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, PartialEq, Eq)]
 pub enum Style {
     /// Statements from the passages, each with the number of its passage.
     Grounded,
@@ -44,21 +45,6 @@ impl Style {
         };
         Template::load(file, built_in, PLACES)
     }
-}
-
-pub(crate) fn default_passages() -> usize {
-    5
-}
-pub(crate) fn default_history_characters() -> usize {
-    600
-}
-pub(crate) fn default_idk() -> String {
-    "I do not know.".into()
-}
-
-/// The fields of the metadata among the settings.
-pub(crate) fn explained(metadata: &[String]) -> String {
-    if metadata.is_empty() { String::new() } else { format!(", metadata: {metadata:?}") }
 }
 
 /// Builds prompts for answers.

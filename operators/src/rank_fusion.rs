@@ -13,44 +13,36 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, ScoreUse, built_at_once,
+    OperatorKind, ScoreUse, built_at_once, config,
 };
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::fusion::{self, lists, validate_weights};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "RankFusion",
-    inputs: &[InputPort::many(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "lists fused by weighted rank",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RankFusionConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<RankFusionConfig>(
+    "RankFusion",
+    &[InputPort::many(PortType::Hits)],
+    PortType::Hits,
+    "lists fused by weighted rank",
+);
 
 /// Fields of `RankFusion`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RankFusionConfig {
     /// Input nodes that produce hits.
     pub inputs: Vec<String>,
-    /// Number of passages of each list that score, best first. Default 10.
-    #[serde(default = "default_depth")]
+    /// Number of passages of each list that score, best first.
+    #[field(default = 10, range = 1..=100_000)]
     pub depth: usize,
     /// One weight for each input, ≥ 0. Default: 1 for the first, 0.8 for the others.
-    #[serde(default)]
+    #[field(unset = "1 for the first, 0.8 for the others")]
     pub weights: Option<Vec<f32>>,
-    /// Maximum number of passages to return. Default 10.
-    #[serde(default = "default_depth")]
+    /// Maximum number of passages to return.
+    #[field(default = 10, range = 1..=100_000)]
     pub top: usize,
-}
-
-fn default_depth() -> usize {
-    10
 }
 
 impl RankFusionConfig {
@@ -66,8 +58,6 @@ impl OperatorConfig for RankFusionConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("depth", self.depth, 1, 100_000);
-        check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
             check.error("wrong-value", "inputs", "at least one input is required");
         }
@@ -78,10 +68,6 @@ impl OperatorConfig for RankFusionConfig {
 
     fn weights(&self) -> Option<Vec<f32>> {
         Some(self.effective_weights())
-    }
-
-    fn explain(&self) -> String {
-        format!("depth: {}, weights: {:?}, top: {}", self.depth, self.effective_weights(), self.top)
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

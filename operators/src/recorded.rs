@@ -18,29 +18,24 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-    ScoreUse, built_at_once,
+    ScoreUse, built_at_once, config,
 };
 use turnflow_engine::record::{Answer, Hits, PortType, REPLY, Status, Value};
-use turnflow_engine::spec::from_tree;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Recorded",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Answers,
-    summary: "the reply of the log's own assistant, to be judged",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RecordedConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<RecordedConfig>(
+    "Recorded",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Answers,
+    "the reply of the log's own assistant, to be judged",
+);
 
 /// Fields of `Recorded`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RecordedConfig {
     /// Input node that produces the hits that the reply is judged by.
-    #[serde(rename = "input")]
     _input: String,
 }
 

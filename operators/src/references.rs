@@ -21,62 +21,43 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use serde_json::Value as Json;
 use turnflow_engine::component::{
-    BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, Delta, Index, IndexDefinition, IndexError,
-    InputPort, Inventory, Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, Passage,
-    StandingDocuments, StandingQueries, built_at_once,
+    BuildError, BuildFuture, Call, ComponentContext, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort,
+    Inventory, Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, Passage, StandingDocuments,
+    StandingQueries, built_at_once, config,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, Hits, PortType, Turn, Value};
-use turnflow_engine::spec::from_tree;
-
-use crate::retrieve::explained;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "References",
-    inputs: &[InputPort::one(PortType::Queries)],
-    output: PortType::Hits,
-    summary: "the passages that the turn's record names",
-    parse: |tree, sources| Ok(Box::new(from_tree::<ReferencesConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<ReferencesConfig>(
+    "References",
+    &[InputPort::one(PortType::Queries)],
+    PortType::Hits,
+    "the passages that the turn's record names",
+);
 
 /// Fields of `References`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct ReferencesConfig {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus that holds the passages, or `FromTurn`.
     pub corpus: CorpusRef,
-    /// Field of the turn's record that holds the ids. Default `contexts`.
-    #[serde(default = "default_field")]
+    /// Field of the turn's record that holds the ids.
+    #[field(default = "contexts")]
     pub field: String,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
     /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
     /// Default: none.
-    #[serde(default)]
     pub filter: Option<Filter>,
 }
 
-fn default_field() -> String {
-    "contexts".to_owned()
-}
-fn default_top() -> usize {
-    100
-}
-
 impl OperatorConfig for ReferencesConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.top, 1, 100_000);
-    }
-
     fn corpus(&self) -> Option<&CorpusRef> {
         Some(&self.corpus)
     }
@@ -87,11 +68,6 @@ impl OperatorConfig for ReferencesConfig {
 
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(Definition)])
-    }
-
-    fn explain(&self) -> String {
-        let filter = explained(self.filter.as_ref());
-        format!("corpus: {}, field: {:?}, top: {}{filter}", self.corpus, self.field, self.top)
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -7,26 +7,19 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::Deserialize;
 use turnflow_engine::cluster::OtherParts;
+use turnflow_engine::component::fields::Fields;
 use turnflow_engine::component::{
-    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models,
-    Operator, OperatorConfig, OperatorError, Permitted, StandingQueries, Warnings, WatchSlot, built_at_once,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, Configured, CorpusRef, IndexDefinition,
+    ModelUse, Models, Operator, OperatorConfig, OperatorError, Permitted, StandingQueries, Warnings, WatchSlot,
+    built_at_once,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, Hits, Value};
 use turnflow_engine::wording::count;
 
 use crate::parts::merge;
-
-/// Default number of passages that a retriever returns.
-pub(crate) fn default_top() -> usize {
-    100
-}
-
-/// A filter among the settings of a retriever.
-pub(crate) fn explained(filter: Option<&Filter>) -> String {
-    filter.map_or_else(String::new, |filter| format!(", filter: {filter}"))
-}
 
 /// An index of which other processes may have parts.
 pub(crate) struct Divided<'a, R> {
@@ -156,7 +149,7 @@ pub(crate) struct Settings<'a> {
 }
 
 /// Configuration of a model-based retriever.
-pub(crate) trait ModelRetriever: Debug + Send + Sync {
+pub(crate) trait ModelRetriever: Configured + Debug + Send + Sync {
     /// The capability that it needs of its model.
     const CAPABILITY: Capability;
     /// Definition of its index.
@@ -169,26 +162,30 @@ pub(crate) trait ModelRetriever: Debug + Send + Sync {
     fn settings(&self) -> Settings<'_>;
     /// Reports invalid values of its own fields.
     fn validate(&self, _: &mut Check<'_>) {}
-    /// Its own fields, after a comma.
-    fn explain(&self) -> String {
-        String::new()
-    }
-    /// All settings.
-    fn explained(&self) -> String {
-        let Settings { corpus, model, top, filter } = self.settings();
-        format!("corpus: {corpus}, model: {model:?}, top: {top}{}{}", explained(filter), self.explain())
-    }
     fn definition(&self, models: &Models) -> Result<Self::Definition, BuildError>;
     fn search(&self, context: &ComponentContext, models: &Models) -> Result<Self::Search, BuildError>;
 }
 
 /// Adapts a [`ModelRetriever`] to an operator configuration.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct ByModel<C>(pub C);
+
+impl<C: ModelRetriever> Configured for ByModel<C> {
+    fn fields() -> &'static Fields {
+        C::fields()
+    }
+
+    fn check_ranges(&self, check: &mut Check<'_>) {
+        self.0.check_ranges(check);
+    }
+
+    fn effective(&self) -> String {
+        self.0.effective()
+    }
+}
 
 impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.0.settings().top, 1, 100_000);
         self.0.validate(check);
     }
 
@@ -210,10 +207,6 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
 
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(self.0.definition(models)?)])
-    }
-
-    fn explain(&self) -> String {
-        self.0.explained()
     }
 
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -11,8 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, ScoreUse};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, ScoreUse, config};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 
 use crate::fusion::lists;
@@ -26,27 +25,19 @@ pub const KIND: OperatorKind = OperatorKind::function::<RrfConfig>(
 );
 
 /// Fields of `Rrf`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RrfConfig {
     /// Input nodes that produce hits.
     pub inputs: Vec<String>,
-    /// Rank constant, > 0. The larger it is, the less the first ranks stand out. Default 60.
-    #[serde(default = "default_k")]
+    /// Rank constant, > 0. The larger it is, the less the first ranks stand out.
+    #[field(default = 60.0, range = 0.001..=1_000_000.0)]
     pub k: f32,
     /// One weight for each input, ≥ 0. Default: 1 for each.
-    #[serde(default)]
+    #[field(unset = "1 for each")]
     pub weights: Option<Vec<f32>>,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
-}
-
-fn default_k() -> f32 {
-    60.0
-}
-fn default_top() -> usize {
-    100
 }
 
 impl RrfConfig {
@@ -61,8 +52,6 @@ impl Function for RrfConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("k", self.k, 0.001, 1_000_000.0);
-        check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
             check.error("wrong-value", "inputs", "at least one input is required");
         }
@@ -83,10 +72,6 @@ impl Function for RrfConfig {
 
     fn weights(&self) -> Option<Vec<f32>> {
         Some(self.effective_weights())
-    }
-
-    fn explain(&self) -> String {
-        format!("k: {}, weights: {:?}, top: {}", self.k, self.effective_weights(), self.top)
     }
 
     fn call(&self, call: &Call) -> Result<Value, OperatorError> {

@@ -20,15 +20,14 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, ScoreUse, TextEffect, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, TextEffect, built_at_once, config,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::citations;
 use crate::generate::EVIDENCE;
@@ -37,16 +36,16 @@ use crate::shared_run::Runs;
 use crate::words::{is_function, key, lower, words};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "SelfCheck",
-    inputs: &[InputPort::one(PortType::Answers)],
-    output: PortType::Answers,
-    summary: "answers that fail a check against their passages, replaced or flagged",
-    parse: |tree, sources| Ok(Box::new(from_tree::<SelfCheckConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<SelfCheckConfig>(
+    "SelfCheck",
+    &[InputPort::one(PortType::Answers)],
+    PortType::Answers,
+    "answers that fail a check against their passages, replaced or flagged",
+);
 
 /// How to treat an answer that fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// Replace it with the sentence and set the status `idk`.
     #[default]
@@ -56,51 +55,33 @@ pub enum OnFailure {
 }
 
 /// Fields of `SelfCheck`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct SelfCheckConfig {
     /// Input node that produces answers.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that compares question and answer. Default: none; words are compared.
-    #[serde(default)]
+    #[field(unset = "none")]
     pub model: Option<String>,
-    /// Minimum relevance, 0 to 1: a cosine with a model, otherwise a share of words. Default 0.3.
-    #[serde(default = "default_relevance")]
+    /// Minimum relevance, 0 to 1: a cosine with a model, otherwise a share of words.
+    #[field(default = 0.3, range = 0.0..=1.0)]
     pub min_relevance: f32,
-    /// Minimum share of the answer's words that occur in the passages, 0 to 1. Default 0.5.
-    #[serde(default = "default_overlap")]
+    /// Minimum share of the answer's words that occur in the passages, 0 to 1.
+    #[field(default = 0.5, range = 0.0..=1.0)]
     pub min_overlap: f32,
-    /// Whether every number of the answer must occur in a passage or the question. Default true.
-    #[serde(default = "default_numbers")]
+    /// Whether every number of the answer must occur in a passage or the question.
+    #[field(default = true)]
     pub numbers: bool,
     /// Number of consecutive answer words (or the whole answer) that must occur in a passage. Evidence that the model
     /// named must occur whole. Default 3; 0 checks neither.
-    #[serde(default = "default_span")]
+    #[field(default = 3, range = 0..=1000)]
     pub span: usize,
     /// How to treat an answer that fails: `Humble` or `Flag`. Default `Humble`.
-    #[serde(default)]
+    #[field(default)]
     pub on_failure: OnFailure,
     /// The sentence that replaces an answer that fails. Default `I am not confident of an answer: the documents do not
     /// bear one out.`
-    #[serde(default = "default_sentence")]
+    #[field(default = "I am not confident of an answer: the documents do not bear one out.")]
     pub sentence: String,
-}
-
-fn default_relevance() -> f32 {
-    0.3
-}
-fn default_overlap() -> f32 {
-    0.5
-}
-fn default_numbers() -> bool {
-    true
-}
-fn default_span() -> usize {
-    3
-}
-fn default_sentence() -> String {
-    "I am not confident of an answer: the documents do not bear one out.".into()
 }
 
 impl OperatorConfig for SelfCheckConfig {
@@ -109,9 +90,6 @@ impl OperatorConfig for SelfCheckConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("min_relevance", self.min_relevance, 0.0, 1.0);
-        check.range("min_overlap", self.min_overlap, 0.0, 1.0);
-        check.range("span", self.span, 0, 1000);
         if self.sentence.trim().is_empty() {
             check.error("wrong-value", "sentence", "the sentence is empty");
         }
@@ -127,15 +105,6 @@ impl OperatorConfig for SelfCheckConfig {
             OnFailure::Humble => TextEffect::Whole,
             OnFailure::Flag => TextEffect::Unchanged,
         }
-    }
-
-    fn explain(&self) -> String {
-        let Self { min_relevance, min_overlap, numbers, span, on_failure, .. } = self;
-        let model = self.model.as_deref().unwrap_or("none");
-        format!(
-            "model: {model}, min_relevance: {min_relevance}, min_overlap: {min_overlap}, numbers: {numbers}, \
-             span: {span}, on_failure: {on_failure:?}"
-        )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
@@ -248,10 +217,10 @@ pub(crate) fn problems(question: &str, text: &str, passages: &[&str]) -> Vec<Str
     let config = SelfCheckConfig {
         _input: String::new(),
         model: None,
-        min_relevance: default_relevance(),
-        min_overlap: default_overlap(),
-        numbers: default_numbers(),
-        span: default_span(),
+        min_relevance: SelfCheckConfig::default_min_relevance(),
+        min_overlap: SelfCheckConfig::default_min_overlap(),
+        numbers: SelfCheckConfig::default_numbers(),
+        span: SelfCheckConfig::default_span(),
         on_failure: OnFailure::Flag,
         sentence: String::new(),
     };

@@ -5,8 +5,7 @@
 //! UserTurns(input: "turns", last: 5)
 //! ```
 
-use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
+use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind, config};
 use turnflow_engine::record::{PortType, Query, Speaker, Turn, Value};
 
 /// Entry in the operator table.
@@ -18,28 +17,16 @@ pub const KIND: OperatorKind = OperatorKind::function::<UserTurnsConfig>(
 );
 
 /// Fields of `UserTurns`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct UserTurnsConfig {
     /// Input node that produces turns.
-    #[serde(rename = "input")]
     _input: String,
     /// Number of the user's newest turns to use. Default: all in the remembered history.
-    #[serde(default)]
+    #[field(range = 1..=10_000, unset = "all")]
     pub last: Option<usize>,
 }
 
 impl Function for UserTurnsConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        if let Some(last) = self.last {
-            check.range("last", last, 1, 10_000);
-        }
-    }
-
-    fn explain(&self) -> String {
-        self.last.map_or("last: all".to_owned(), |last| format!("last: {last}"))
-    }
-
     fn call(&self, call: &Call) -> Result<Value, OperatorError> {
         Ok(Value::Query(Query::new(query(&call.turn, self))))
     }

@@ -31,17 +31,15 @@ use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use tokio::sync::watch;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built,
+    Building, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built, config,
 };
 use turnflow_engine::connector::{
     AnswerLog, AnswerSink, AnswersOf, ConnectorError, Delivery, KeptAnswers, LoggedAnswer, Recovered, RecoveredAnswers,
     Search, SinkPosition, Syncing,
 };
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::from_tree;
 
 use self::store::{Bounds, Encoded, Store};
 use crate::open_once::{Opened, Place};
@@ -53,29 +51,20 @@ const FILE: &str = "answers.redb";
 const PAGE_BYTES: usize = 4 << 20;
 
 /// Fields of `Answers`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct AnswersConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// Maximum number of answers in the log, at least 1000; the oldest ones of the caller who has the most are removed. A
     /// restart finds only answers in the log, so half of this must exceed the number of answers between two checkpoints,
-    /// which are a second apart. Default: 100,000.
-    #[serde(default = "keep")]
+    /// which are a second apart.
+    #[field(default = 100_000, range = 1000..=100_000_000)]
     pub keep: u64,
-    /// Maximum size of all answers in the log, in MiB. Default: 1024.
-    #[serde(default = "keep_mb")]
+    /// Maximum size of all answers in the log, in MiB.
+    #[field(default = 1024, range = 1..=1 << 20)]
     pub keep_mb: u64,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
-}
-
-fn keep() -> u64 {
-    100_000
-}
-fn keep_mb() -> u64 {
-    1024
 }
 
 impl AnswersConfig {
@@ -86,23 +75,9 @@ impl AnswersConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "Answers",
-    summary: "a durable log of answers for a program to read",
-    parse: |tree, sources| Ok(Box::new(from_tree::<AnswersConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind = SinkKind::of::<AnswersConfig>("Answers", "a durable log of answers for a program to read");
 
 impl SinkConfig for AnswersConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("keep", self.keep, 1000, 100_000_000);
-        check.range("keep_mb", self.keep_mb, 1, 1 << 20);
-    }
-
-    fn explain(&self) -> String {
-        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        format!("keep: {}, keep_mb: {}{mode}", self.keep, self.keep_mb)
-    }
-
     fn mode(&self) -> Option<SinkMode> {
         self.mode
     }

@@ -39,12 +39,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use globset::{GlobBuilder, GlobMatcher};
-use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
-use turnflow_engine::spec::from_tree;
 
 use self::round::Following;
 use crate::ocr;
@@ -53,74 +51,53 @@ use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
 
 /// Fields of `Bucket`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct BucketConfig {
     /// The bucket and a prefix of keys: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
     pub url: String,
     /// Settings of the store's client, such as `endpoint`, `region`, `allow_http`, `virtual_hosted_style_request`,
     /// `skip_signature`; for Azure, `account_name`. Default: what the environment says.
-    #[serde(default)]
+    #[field(default)]
     pub options: BTreeMap<String, String>,
-    /// Settings that are secret, such as `secret_access_key`, as `Env("NAME")` or `File("path")`. Default: none.
-    #[serde(default)]
+    /// Settings that are secret, such as `secret_access_key`, as `Env("NAME")` or `File("path")`.
+    #[field(default)]
     pub secrets: BTreeMap<String, Secret>,
-    /// A glob that selects objects by their key below the prefix. `*` does not match `/`, but `**` does. Default: `**/*`.
-    #[serde(default = "pattern")]
+    /// A glob that selects objects by their key below the prefix. `*` does not match `/`, but `**` does.
+    #[field(default = "**/*")]
     pub pattern: String,
-    /// Seconds between two listings. Default: 60.
-    #[serde(default = "every_s")]
+    /// Seconds between two listings.
+    #[field(default = 60.0, range = 0.1..=1e9)]
     pub every_s: f64,
     /// The address of an object for people, in which `{path}` stands for its key below the prefix; hits and citations get it
     /// as `url`. Default: none.
-    #[serde(default)]
     pub link: Option<String>,
-    /// Whether the objects are kept in the state directory, so that a restart need not read them again. Default: true.
-    #[serde(default = "keep")]
+    /// Whether the objects are kept in the state directory, so that a restart need not read them again.
+    #[field(default = true)]
     pub keep: bool,
-    /// Maximum size of an object, in bytes. A larger one becomes a dead letter. Default: 64 MiB.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of an object, in bytes. A larger one becomes a dead letter.
+    #[field(default = 64 << 20)]
     pub max_bytes: u64,
     /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
     /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
-    #[serde(default)]
+    #[field(default)]
     pub ocr: OcrMode,
     /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
     /// Default: 0.5.
-    #[serde(default = "ocr::least")]
+    #[field(default = ocr::least(), range = 0.0..=1.0)]
     pub ocr_min_confidence: f64,
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
-    #[serde(default)]
     pub ocr_model: Option<String>,
-    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
-    #[serde(default)]
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`.
+    #[field(default)]
     pub passwords: Vec<Secret>,
 }
 
-fn pattern() -> String {
-    "**/*".to_owned()
-}
-fn every_s() -> f64 {
-    60.0
-}
-fn keep() -> bool {
-    true
-}
-fn max_bytes() -> u64 {
-    64 << 20
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Bucket",
-    summary: "the objects in S3, Google Cloud Storage or Azure Blob Storage",
-    parse: |tree, sources| Ok(Box::new(from_tree::<BucketConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<BucketConfig>("Bucket", "the objects in S3, Google Cloud Storage or Azure Blob Storage");
 
 impl CorpusSourceConfig for BucketConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("every_s", self.every_s, 0.1, 1e9);
-        ocr::validate(check, self.ocr_min_confidence);
         if let Err(error) = self.glob() {
             check.error("wrong-value", "pattern", error.to_string());
         }

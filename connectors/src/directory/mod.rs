@@ -63,11 +63,12 @@ use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
+use turnflow_engine::component::fields::{Kind, Setting};
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::jsonl_corpus::TORN;
 use crate::ocr;
@@ -83,51 +84,42 @@ use waiting::Waiting;
 pub(crate) const PASSING_TRIES: u32 = 5;
 
 /// Fields of `Directory`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct DirectoryConfig {
     /// Path of the directory, relative to the pipeline file.
     pub path: FilePath,
     /// Glob that selects files by their path relative to the directory; `*` does not match `/`, `**` does. Default:
     /// `**/*`.
-    #[serde(default)]
+    #[field(default)]
     pub pattern: Pattern,
-    /// Whether to follow changes of the directory. Default: true.
-    #[serde(default = "yes")]
+    /// Whether to follow changes of the directory.
+    #[field(default = true)]
     pub watch: bool,
     /// Which links to files are followed: `Inside` (those that lead to a file in the directory) or `Anywhere`. Default:
     /// `Inside`.
-    #[serde(default)]
+    #[field(default)]
     pub links: Links,
     /// Maximum size of a file, and of a line of a `.jsonl` file, in bytes. A larger file or line becomes a dead letter.
-    /// Default: 64 MiB.
-    #[serde(default = "max_bytes")]
+    #[field(default = 64 << 20, range = 1..)]
     pub max_bytes: u64,
     /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
     /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
-    #[serde(default)]
+    #[field(default)]
     pub ocr: OcrMode,
     /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
     /// Default: 0.5.
-    #[serde(default = "ocr::least")]
+    #[field(default = ocr::least(), range = 0.0..=1.0)]
     pub ocr_min_confidence: f64,
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
-    #[serde(default)]
     pub ocr_model: Option<String>,
-    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
-    #[serde(default)]
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`.
+    #[field(default)]
     pub passwords: Vec<Secret>,
 }
 
-fn yes() -> bool {
-    true
-}
-fn max_bytes() -> u64 {
-    64 << 20
-}
-
 /// Which links to files are followed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Links {
     /// Those that lead to a file in the directory.
     #[default]
@@ -156,6 +148,16 @@ impl TryFrom<String> for Pattern {
     }
 }
 
+impl Setting for Pattern {
+    fn kind() -> Kind {
+        Kind::plain("pattern")
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(format!("{:?}", self.0.glob().glob()))
+    }
+}
+
 impl Default for Pattern {
     fn default() -> Self {
         Self(globset::Glob::new("**/*").expect("a valid glob").compile_matcher())
@@ -179,11 +181,8 @@ impl DirectoryConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Directory",
-    summary: "the readable files of a directory, watched for changes",
-    parse: |tree, sources| Ok(Box::new(from_tree::<DirectoryConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<DirectoryConfig>("Directory", "the readable files of a directory, watched for changes");
 
 impl CorpusSourceConfig for DirectoryConfig {
     fn validate(&self, check: &mut Check<'_>) {
@@ -191,8 +190,6 @@ impl CorpusSourceConfig for DirectoryConfig {
         if self.path.path.is_file() {
             check.error("no-such-path", "path", format!("`{}` is a file, not a directory", self.path.written));
         }
-        check.range("max_bytes", self.max_bytes, 1, u64::MAX);
-        ocr::validate(check, self.ocr_min_confidence);
     }
 
     fn explain(&self) -> String {

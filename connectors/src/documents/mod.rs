@@ -37,10 +37,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+    Building, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built, config,
 };
 use turnflow_engine::connector::{
     ConnectorError, CorpusOutput, CorpusSource, Deleted, DocumentStore, Mode, Stopped, StoredDocument,
@@ -48,7 +47,6 @@ use turnflow_engine::connector::{
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::metadata::{FieldValue, Metadata};
-use turnflow_engine::spec::from_tree;
 
 use self::kept::Change;
 use self::store::{Follower, SharedStore, Store};
@@ -69,12 +67,11 @@ const COMMITS: usize = 1024;
 const MAX_BYTES: usize = 256 << 20;
 
 /// Fields of `Documents`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct DocumentsConfig {
-    /// Maximum size of a document, in bytes: of its id, title, text and metadata together. A larger document is
-    /// rejected. At most 256 MiB. Default: 16 MiB.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of a document, in bytes: of its id, title, text and metadata together. A larger document is rejected. At
+    /// most 256 MiB.
+    #[field(default = 16 << 20, range = 1..=MAX_BYTES)]
     pub max_bytes: usize,
 }
 
@@ -111,21 +108,10 @@ impl DocumentsConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Documents",
-    summary: "documents that a program adds",
-    parse: |tree, sources| Ok(Box::new(from_tree::<DocumentsConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<DocumentsConfig>("Documents", "documents that a program adds");
 
 impl CorpusSourceConfig for DocumentsConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("max_bytes", self.max_bytes, 1, MAX_BYTES);
-    }
-
-    fn explain(&self) -> String {
-        format!("max_bytes: {}", self.max_bytes)
-    }
-
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         built(self.source_of(context).map(|source| Box::new(source) as Box<dyn CorpusSource>))
     }

@@ -40,10 +40,9 @@ pub(crate) mod tests;
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, TurnOutput, TurnSource};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 use turnflow_records::Options;
 
 use self::listing::Glob;
@@ -57,42 +56,30 @@ const OPEN: usize = 64;
 const KEPT: usize = OPEN - 2;
 
 /// Fields of `Files`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct FilesConfig {
     /// Pattern of the paths of the files, relative to the pipeline file: `*` and `?` within a name, `**` for any folders,
     /// `{a,b}` for either. A letter of these in a name is written in brackets, as in `[[]2026[]]`. Names that begin with a
     /// dot do not match.
     pub glob: FilePath,
-    /// Whether to follow the files, and read new ones (true), or to stop when all are read (false). Default: true.
-    #[serde(default = "yes")]
+    /// Whether to follow the files, and read new ones (true), or to stop when all are read (false).
+    #[field(default = true)]
     pub follow: bool,
-    /// Seconds between two looks for new files. Files that are written are looked at more often. Default: 1.
-    #[serde(default = "one")]
+    /// Seconds between two looks for new files. Files that are written are looked at more often.
+    #[field(default = 1.0, range = 0.01..=3600.0)]
     pub every_s: f64,
-    /// How long a file that is read as a whole, or a line without its end, must not have changed, in seconds. Default: 1.
-    #[serde(default = "one")]
+    /// How long a file that is read as a whole, or a line without its end, must not have changed, in seconds.
+    #[field(default = 1.0, range = 0.0..=3600.0)]
     pub quiet_s: f64,
-    /// Maximum length of a line, in bytes. A longer line becomes a dead letter. Default: 1 MiB.
-    #[serde(default = "max_line_bytes")]
+    /// Maximum length of a line, in bytes. A longer line becomes a dead letter.
+    #[field(default = 1 << 20, range = 1..)]
     pub max_line_bytes: usize,
     /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. It also says
     /// which form the files have. Default: records are turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
-}
-
-fn yes() -> bool {
-    true
-}
-fn one() -> f64 {
-    1.0
-}
-fn max_line_bytes() -> usize {
-    1 << 20
 }
 
 impl FilesConfig {
@@ -130,11 +117,8 @@ impl FilesConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Files",
-    summary: "conversation logs in many files, followed across rotation and packing",
-    parse: |tree, sources| Ok(Box::new(from_tree::<FilesConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<FilesConfig>("Files", "conversation logs in many files, followed across rotation and packing");
 
 impl TurnSourceConfig for FilesConfig {
     fn validate(&self, check: &mut Check<'_>) {
@@ -143,15 +127,7 @@ impl TurnSourceConfig for FilesConfig {
             Ok(glob) => check.exists("glob", &FilePath::from(glob.root())),
             Err(reason) => check.error("wrong-value", "glob", reason),
         }
-        check.range("every_s", self.every_s, 0.01, 3600.0);
-        check.range("quiet_s", self.quiet_s, 0.0, 3600.0);
-        check.range("max_line_bytes", self.max_line_bytes, 1, usize::MAX);
         self.map_fields().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        let map = self.map_fields().explain();
-        format!("glob: {:?}, follow: {}{map}", self.glob.written, self.follow)
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {

@@ -32,12 +32,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use globset::{GlobBuilder, GlobMatcher};
-use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
-use turnflow_engine::spec::from_tree;
 
 use self::mirror::{Entry, Mirror};
 use crate::fetched::{Fetched, File};
@@ -51,73 +49,50 @@ use crate::secret::Secret;
 const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// Fields of `Git`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct GitConfig {
     /// Where `git` fetches from: an `https://` or `ssh://` URL, `user@host:path`, or the absolute path of a repository.
     pub url: String,
     /// The branch or tag. Default: the branch that the repository names as its default.
-    #[serde(default)]
     pub branch: Option<String>,
-    /// A glob that selects files by their path. `*` does not match `/`, but `**` does. Default: `**/*`.
-    #[serde(default = "pattern")]
+    /// A glob that selects files by their path. `*` does not match `/`, but `**` does.
+    #[field(default = "**/*")]
     pub pattern: String,
-    /// Seconds between two fetches. Default: 60.
-    #[serde(default = "every_s")]
+    /// Seconds between two fetches.
+    #[field(default = 60.0, range = 0.1..=1e9)]
     pub every_s: f64,
     /// Where a token for `https` is: `Env("NAME")` or `File("path")`. Default: what `git` is configured with.
-    #[serde(default)]
     pub token: Option<Secret>,
-    /// The user that the token belongs to. Default: `git`.
-    #[serde(default = "user")]
+    /// The user that the token belongs to.
+    #[field(default = "git")]
     pub user: String,
     /// The address of a file for people, in which `{path}` stands for its path; hits and citations get it as `url`. Default:
     /// none.
-    #[serde(default)]
     pub link: Option<String>,
-    /// Maximum size of a file, in bytes. A larger file becomes a dead letter. Default: 64 MiB.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of a file, in bytes. A larger file becomes a dead letter.
+    #[field(default = 64 << 20)]
     pub max_bytes: u64,
     /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
     /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
-    #[serde(default)]
+    #[field(default)]
     pub ocr: OcrMode,
     /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
     /// Default: 0.5.
-    #[serde(default = "ocr::least")]
+    #[field(default = ocr::least(), range = 0.0..=1.0)]
     pub ocr_min_confidence: f64,
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
-    #[serde(default)]
     pub ocr_model: Option<String>,
-    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
-    #[serde(default)]
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`.
+    #[field(default)]
     pub passwords: Vec<Secret>,
 }
 
-fn pattern() -> String {
-    "**/*".to_owned()
-}
-fn every_s() -> f64 {
-    60.0
-}
-fn user() -> String {
-    "git".to_owned()
-}
-fn max_bytes() -> u64 {
-    64 << 20
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Git",
-    summary: "the files of a branch of a Git repository",
-    parse: |tree, sources| Ok(Box::new(from_tree::<GitConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<GitConfig>("Git", "the files of a branch of a Git repository");
 
 impl CorpusSourceConfig for GitConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("every_s", self.every_s, 0.1, 1e9);
-        ocr::validate(check, self.ocr_min_confidence);
         if self.url.is_empty() || self.url.starts_with('-') {
             check.error("wrong-value", "url", format!("`{}` is not a repository", self.url));
         }

@@ -46,14 +46,12 @@ use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, StatusCode, redirect};
-use serde::Deserialize;
 use tokio::time::Instant;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built,
+    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, built, config,
 };
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::from_tree;
 use turnflow_records::{Body, Made};
 
 use self::reply::Reply;
@@ -79,8 +77,7 @@ const REFUSING: &[StatusCode] = &[
 const BATCH: usize = 1024;
 
 /// Fields of `HttpSink`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct HttpSinkConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
@@ -88,42 +85,39 @@ pub struct HttpSinkConfig {
     /// `{a.b}` the field `b` within `a`.
     pub url: String,
     /// `Post` (default), `Put`, `Patch` or `Delete`.
-    #[serde(default)]
+    #[field(default)]
     pub method: HttpMethod,
     /// How turnflow proves who it is. Default: `None`.
-    #[serde(default)]
+    #[field(default)]
     pub auth: HttpAuth,
-    /// Further headers of each request. Default: none.
-    #[serde(default)]
+    /// Further headers of each request.
+    #[field(default)]
     pub headers: BTreeMap<String, String>,
     /// What is sent: a program over the answer's record. Default: the record.
-    #[serde(default)]
     pub body: Option<BodyConfig>,
     /// Which answers are sent. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// A program over the reply that says whether the answer was accepted. Default: its status says so.
-    #[serde(default)]
     pub accept: Option<BodyConfig>,
     /// Maximum number of requests in a second. Default: any.
-    #[serde(default)]
+    #[field(range = 0.001..=100_000.0)]
     pub rate: Option<f64>,
-    /// Maximum number of requests at the same time, each for another conversation. Default: 4.
-    #[serde(default = "concurrency")]
+    /// Maximum number of requests at the same time, each for another conversation.
+    #[field(default = 4, range = 1..=64)]
     pub concurrency: usize,
-    /// Seconds to wait for the receiver's reply. Default: 10.
-    #[serde(default = "timeout_s")]
+    /// Seconds to wait for the receiver's reply.
+    #[field(default = 10.0, range = 0.1..=600.0)]
     pub timeout_s: f64,
     /// Seconds for which an answer is tried again before it becomes a dead letter. Default: without end.
-    #[serde(default)]
+    #[field(range = 0.0..=31_536_000.0)]
     pub retry_s: Option<f64>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
 /// The method of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum HttpMethod {
     /// `POST`.
     #[default]
@@ -137,7 +131,8 @@ pub enum HttpMethod {
 }
 
 /// How turnflow proves who it is.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[config]
+#[derive(Default)]
 pub enum HttpAuth {
     /// The receiver asks for nothing.
     #[default]
@@ -150,30 +145,11 @@ pub enum HttpAuth {
     Header(String, Secret),
 }
 
-fn concurrency() -> usize {
-    4
-}
-fn timeout_s() -> f64 {
-    10.0
-}
-
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "HttpSink",
-    summary: "answers sent to a URL in any form",
-    parse: |tree, sources| Ok(Box::new(from_tree::<HttpSinkConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind = SinkKind::of::<HttpSinkConfig>("HttpSink", "answers sent to a URL in any form");
 
 impl SinkConfig for HttpSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("timeout_s", self.timeout_s, 0.1, 600.0);
-        check.range("concurrency", self.concurrency, 1, 64);
-        if let Some(rate) = self.rate {
-            check.range("rate", rate, 0.001, 100_000.0);
-        }
-        if let Some(retry) = self.retry_s {
-            check.range("retry_s", retry, 0.0, 31_536_000.0);
-        }
         if let Err(problem) = Target::parse(&self.url) {
             check.error("wrong-value", "url", problem);
         }

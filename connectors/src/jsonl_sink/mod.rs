@@ -42,13 +42,12 @@ use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode, config};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, Search, SinkPosition, Syncing,
 };
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::output::Output;
 use self::recover::Found;
@@ -58,32 +57,24 @@ use crate::shape::{Bodies, BodyConfig, Shape, When};
 use crate::watch::identity_of;
 
 /// Fields of `JsonLinesSink`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct JsonLinesSinkConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// Path of the file, relative to the pipeline file. The file and its directory are created if they do not exist.
     pub path: FilePath,
-    /// Whether a run appends to an existing file (true) or empties it (false). Default: true.
-    #[serde(default = "yes")]
+    /// Whether a run appends to an existing file (true) or empties it (false).
+    #[field(default = true)]
     pub append: bool,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// What is written in place of the answer's record: the values of a program over it, `Jq("…")` or `JqFile("path")`,
     /// one on each line. Their lines do not tell whose answers they are, so after a kill some may be there twice. Default:
     /// the record.
-    #[serde(default)]
     pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl JsonLinesSinkConfig {
@@ -101,11 +92,8 @@ impl JsonLinesSinkConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "JsonLinesSink",
-    summary: "a file with one JSON line for each answer",
-    parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesSinkConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind =
+    SinkKind::of::<JsonLinesSinkConfig>("JsonLinesSink", "a file with one JSON line for each answer");
 
 impl SinkConfig for JsonLinesSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
@@ -117,11 +105,6 @@ impl SinkConfig for JsonLinesSinkConfig {
 
     fn file(&self) -> Option<&Path> {
         Some(&self.path.path)
-    }
-
-    fn explain(&self) -> String {
-        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        format!("path: {:?}, append: {}{}{mode}", self.path.written, self.append, self.shape().explain())
     }
 
     fn mode(&self) -> Option<SinkMode> {

@@ -43,10 +43,9 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, Stopped, TurnOutput, TurnSource};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::listed::Listed;
 use self::tail::Tail;
@@ -58,31 +57,22 @@ use crate::watch::Watch;
 const POLL: Duration = Duration::from_millis(250);
 
 /// Fields of `JsonLines`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct JsonLinesConfig {
     /// Path of the file, relative to the pipeline file.
     pub path: FilePath,
-    /// Whether to follow the file as it grows (true) or to stop at its end (false). Default: true.
-    #[serde(default = "yes")]
+    /// Whether to follow the file as it grows (true) or to stop at its end (false).
+    #[field(default = true)]
     pub follow: bool,
-    /// Maximum length of a line, in bytes. A longer line becomes a dead letter. Default: 1 MiB.
-    #[serde(default = "max_line_bytes")]
+    /// Maximum length of a line, in bytes. A longer line becomes a dead letter.
+    #[field(default = 1 << 20, range = 1..)]
     pub max_line_bytes: usize,
     /// What makes messages of lines in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default: lines
     /// are turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
-}
-
-fn yes() -> bool {
-    true
-}
-fn max_line_bytes() -> usize {
-    1 << 20
 }
 
 impl JsonLinesConfig {
@@ -100,11 +90,8 @@ impl JsonLinesConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "JsonLines",
-    summary: "a conversation log, followed as it grows and across rotation",
-    parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<JsonLinesConfig>("JsonLines", "a conversation log, followed as it grows and across rotation");
 
 impl TurnSourceConfig for JsonLinesConfig {
     fn validate(&self, check: &mut Check<'_>) {
@@ -113,13 +100,7 @@ impl TurnSourceConfig for JsonLinesConfig {
             let directory = directory_of(&self.path.path);
             check.exists("path", &FilePath::from(directory));
         }
-        check.range("max_line_bytes", self.max_line_bytes, 1, usize::MAX);
         self.map_fields().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        let map = self.map_fields().explain();
-        format!("path: {:?}, follow: {}{map}", self.path.written, self.follow)
     }
 
     fn file(&self) -> Option<&Path> {

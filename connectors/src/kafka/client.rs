@@ -51,6 +51,11 @@ const SECRET: &[&str] = &[
 /// The group of a source without `group`. librdkafka needs a name; nothing is committed there.
 const NO_GROUP: &str = "turnflow";
 
+/// The names of properties: their values may be secret.
+pub(super) fn names(properties: &BTreeMap<String, String>) -> Vec<String> {
+    properties.keys().cloned().collect()
+}
+
 /// How to reach a topic.
 #[derive(Clone)]
 pub(super) struct Connection {

@@ -30,11 +30,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::message::{BorrowedMessage, Message};
-use serde::Deserialize;
 use turnflow_engine::cluster::Share;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built, config,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
-use turnflow_engine::spec::from_tree;
 
 use super::client::{Connection, Consumer};
 use super::reader::{POLL, Reader, Records};
@@ -52,8 +52,7 @@ const LONGEST: Duration = Duration::from_millis(50);
 const MOST: usize = 256;
 
 /// Fields of the corpus source `Kafka`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct KafkaConfig {
     /// The brokers to connect to first, as `host:port`, separated by commas.
     pub brokers: String,
@@ -61,45 +60,31 @@ pub struct KafkaConfig {
     /// it.
     pub topic: String,
     /// How a value is read: `Json`, `Text` or `Markdown`. Default: `Json`.
-    #[serde(default)]
+    #[field(default)]
     pub format: ValueFormat,
-    /// The field of a JSON value with the title. Default: `title`.
-    #[serde(default = "title")]
+    /// The field of a JSON value with the title.
+    #[field(default = Fields::default().title)]
     pub title: String,
-    /// The field of a JSON value with the text. Default: `text`.
-    #[serde(default = "text")]
+    /// The field of a JSON value with the text.
+    #[field(default = Fields::default().text)]
     pub text: String,
-    /// Further properties of librdkafka, such as `"security.protocol": "SASL_SSL"`. Default: none.
-    #[serde(default)]
+    /// Further properties of librdkafka, such as `"security.protocol": "SASL_SSL"`.
+    #[field(default)]
     pub properties: BTreeMap<String, String>,
-    /// Properties of librdkafka that are secret, such as `"sasl.password": Env("KAFKA_PASSWORD")`. Default: none.
-    #[serde(default)]
+    /// Properties of librdkafka that are secret, such as `"sasl.password": Env("KAFKA_PASSWORD")`.
+    #[field(default)]
     pub secrets: BTreeMap<String, Secret>,
-    /// Maximum size of a record's value, in bytes. A larger one becomes a dead letter. Default: 16 MiB.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of a record's value, in bytes. A larger one becomes a dead letter.
+    #[field(default = 16 << 20, range = 1..=256 << 20)]
     pub max_bytes: usize,
     /// What makes documents of JSON values in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: a value is a
     /// document.
-    #[serde(default)]
     pub map: Option<MapConfig>,
 }
 
-fn title() -> String {
-    Fields::default().title
-}
-fn text() -> String {
-    Fields::default().text
-}
-fn max_bytes() -> usize {
-    16 << 20
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Kafka",
-    summary: "a compacted topic of Kafka, one document for each key",
-    parse: |tree, sources| Ok(Box::new(from_tree::<KafkaConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<KafkaConfig>("Kafka", "a compacted topic of Kafka, one document for each key");
 
 impl KafkaConfig {
     fn connection(&self) -> Connection {
@@ -129,7 +114,6 @@ impl KafkaConfig {
 impl CorpusSourceConfig for KafkaConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.connection().validate(check);
-        check.range("max_bytes", self.max_bytes, 1, 256 << 20);
         if self.title == self.text {
             check.error("wrong-value", "text", "`title` and `text` are the same field");
         }

@@ -31,14 +31,12 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer};
-use serde::Deserialize;
 use tokio::sync::oneshot;
-use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode, config};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::from_tree;
 
-use super::client::{Connection, Logs, wrong_config};
+use super::client::{Connection, Logs, names, wrong_config};
 use crate::remote::passing;
 use crate::secret::Secret;
 use crate::shape::{Bodies, BodyConfig, Shape, When};
@@ -47,8 +45,7 @@ use crate::shape::{Bodies, BodyConfig, Shape, When};
 pub(super) const KEY: &str = "turnflow-key";
 
 /// Fields of `KafkaSink`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct KafkaSinkConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
@@ -56,38 +53,27 @@ pub struct KafkaSinkConfig {
     pub brokers: String,
     /// The topic that gets the answers.
     pub topic: String,
-    /// Further properties of librdkafka, such as `"security.protocol": "SASL_SSL"`. Default: none.
-    #[serde(default)]
+    /// Further properties of librdkafka, such as `"security.protocol": "SASL_SSL"`.
+    #[field(default, show = names)]
     pub properties: BTreeMap<String, String>,
-    /// Properties of librdkafka that are secret, such as `"sasl.password": Env("KAFKA_PASSWORD")`. Default: none.
-    #[serde(default)]
+    /// Properties of librdkafka that are secret, such as `"sasl.password": Env("KAFKA_PASSWORD")`.
+    #[field(default)]
     pub secrets: BTreeMap<String, Secret>,
-    /// Seconds to wait until the brokers acknowledge an answer; it is sent again then. Default: 30.
-    #[serde(default = "timeout_s")]
+    /// Seconds to wait until the brokers acknowledge an answer; it is sent again then.
+    #[field(default = 30.0, range = 1.0..=600.0)]
     pub timeout_s: f64,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
     /// text is sent without quotes. Default: the record.
-    #[serde(default)]
     pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
-fn timeout_s() -> f64 {
-    30.0
-}
-
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "KafkaSink",
-    summary: "answers sent to a topic of Kafka",
-    parse: |tree, sources| Ok(Box::new(from_tree::<KafkaSinkConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind = SinkKind::of::<KafkaSinkConfig>("KafkaSink", "answers sent to a topic of Kafka");
 
 impl KafkaSinkConfig {
     fn shape(&self) -> Shape<'_> {
@@ -117,14 +103,7 @@ impl KafkaSinkConfig {
 impl SinkConfig for KafkaSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.connection().validate(check);
-        check.range("timeout_s", self.timeout_s, 1.0, 600.0);
         self.shape().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        let shape = self.shape().explain();
-        format!("{}, timeout_s: {}{shape}{mode}", self.connection().explain(), self.timeout_s)
     }
 
     fn mode(&self) -> Option<SinkMode> {

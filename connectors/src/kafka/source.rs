@@ -38,21 +38,18 @@ use std::time::Duration;
 use rdkafka::consumer::{CommitMode, Consumer as _};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use serde::Deserialize;
 use turnflow_engine::cluster::Share;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, Offsets, SourceOffset, TurnOutput, TurnSource};
-use turnflow_engine::spec::from_tree;
 
-use super::client::{Connection, Consumer};
+use super::client::{Connection, Consumer, names};
 use super::reader::{POLL, Reader, Records};
 use super::topic::{Watermarks, is_same};
 use crate::mapped::{ConversationsConfig, MapConfig, MapFields, fitting, mapped};
 use crate::secret::Secret;
 
 /// Fields of the turn source `Kafka`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct KafkaConfig {
     /// The brokers to connect to first, as `host:port`, separated by commas.
     pub brokers: String,
@@ -60,35 +57,30 @@ pub struct KafkaConfig {
     pub topic: String,
     /// A consumer group to which offsets are committed when their answers are safe, so that Kafka's tools show the lag.
     /// The source never reads these offsets. Default: nothing is committed.
-    #[serde(default)]
     pub group: Option<String>,
     /// Where to begin when there is no checkpoint to resume from: `Beginning` or `End`. Default: `Beginning`.
-    #[serde(default)]
+    #[field(default)]
     pub start: KafkaStart,
-    /// Further properties of librdkafka, such as `"security.protocol": "SASL_SSL"`. Default: none.
-    #[serde(default)]
+    /// Further properties of librdkafka, such as `"security.protocol": "SASL_SSL"`.
+    #[field(default, show = names)]
     pub properties: BTreeMap<String, String>,
-    /// Properties of librdkafka that are secret, such as `"sasl.password": Env("KAFKA_PASSWORD")`. Default: none.
-    #[serde(default)]
+    /// Properties of librdkafka that are secret, such as `"sasl.password": Env("KAFKA_PASSWORD")`.
+    #[field(default)]
     pub secrets: BTreeMap<String, Secret>,
-    /// Maximum size of a record's value, in bytes. A larger one becomes a dead letter. Default: 1 MiB.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of a record's value, in bytes. A larger one becomes a dead letter.
+    #[field(default = 1 << 20, range = 1..=64 << 20)]
     pub max_bytes: usize,
     /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
     /// records are turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
 }
 
-fn max_bytes() -> usize {
-    1 << 20
-}
-
 /// Where a source begins that has nothing to resume after.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum KafkaStart {
     /// With the oldest record of each partition.
     #[default]
@@ -98,11 +90,7 @@ pub enum KafkaStart {
 }
 
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Kafka",
-    summary: "turns from a topic of Kafka",
-    parse: |tree, sources| Ok(Box::new(from_tree::<KafkaConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind = TurnSourceKind::of::<KafkaConfig>("Kafka", "turns from a topic of Kafka");
 
 impl KafkaConfig {
     pub(super) fn connection(&self) -> Connection {
@@ -138,16 +126,9 @@ impl TurnSourceConfig for KafkaConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.connection().validate(check);
         self.map_fields().validate(check);
-        check.range("max_bytes", self.max_bytes, 1, 64 << 20);
         if self.group.as_ref().is_some_and(|group| group.trim().is_empty()) {
             check.error("wrong-value", "group", "`group` is empty");
         }
-    }
-
-    fn explain(&self) -> String {
-        let group = self.group.as_ref().map(|group| format!(", group: {group:?}")).unwrap_or_default();
-        let map = self.map_fields().explain();
-        format!("{}{group}, start: {:?}, max_bytes: {}{map}", self.connection().explain(), self.start, self.max_bytes)
     }
 
     fn is_divisible(&self) -> bool {

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
-use turnflow_engine::component::Check;
+use turnflow_engine::component::{Check, config};
 use turnflow_engine::spec::{FilePath, did_you_mean};
 use turnflow_records::presets::{PRESETS, preset};
 use turnflow_records::{Mapping, Options};
@@ -11,10 +10,10 @@ use turnflow_records::{Mapping, Options};
 use super::IntakeOptions;
 
 /// What makes messages of records.
-#[derive(Clone, Debug, Deserialize)]
+#[config]
 pub enum MapConfig {
     /// A jq program.
-    Jq(String),
+    Jq(#[field(hidden)] String),
     /// A file with a jq program, relative to the pipeline file.
     JqFile(FilePath),
     /// The preset of a form that many programs write (`turnflow map --list`).
@@ -40,11 +39,12 @@ pub(super) fn code_of<'a>(map: &'a MapConfig, check: &mut Check<'_>) -> Option<(
 }
 
 /// How messages become turns.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[config(default)]
+#[derive(PartialEq)]
 pub struct ConversationsConfig {
     /// While a log is followed: how long a message waits for others that belong before it, or change or delete it, in
     /// seconds. Default: what the mapping says, or else 0.
+    #[field(range = 0.0..=3600.0)]
     pub settle_s: Option<f64>,
     /// Leave out conversations in which no agent speaks or is spoken to. Default: what the mapping says.
     pub with_agent: Option<bool>,
@@ -53,6 +53,7 @@ pub struct ConversationsConfig {
     pub branch: Option<bool>,
     /// Questions in a row of which each came at most so long after the one before are one question, in seconds. While a log
     /// is followed, a question waits so long for the next one. Default: what the mapping says, or else 0.
+    #[field(range = 0.0..=3600.0)]
     pub burst_s: Option<f64>,
     /// Whether a message that is changed after it became a turn is a new version of that turn, which is answered again,
     /// without what followed it. Default: what the mapping says, or else false: the turn stays as it is.
@@ -63,10 +64,12 @@ pub struct ConversationsConfig {
     /// Whether a message without an id that has conversation, speaker, text and time of an earlier one is that one again, and
     /// counts once. Default: what the mapping says, or else false.
     pub once_by_content: Option<bool>,
-    /// Maximum number of messages that wait. Beyond that, the first ones become turns. Default: 100,000.
+    /// Maximum number of messages that wait. Beyond that, the first ones become turns.
+    #[field(default = 100_000, range = 1..=10_000_000)]
     pub max_waiting: usize,
     /// Maximum number of conversations, messages with an id and histories that are remembered, those used longest ago are
-    /// forgotten first. Default: 1,000,000.
+    /// forgotten first.
+    #[field(default = 1_000_000, range = 1000..=1_000_000_000)]
     pub max_known: u64,
 }
 
@@ -88,22 +91,6 @@ impl ConversationsConfig {
             until_hand_over: self.until_hand_over.unwrap_or(options.until_hand_over),
             once_by_content: self.once_by_content.unwrap_or(options.once_by_content),
             ..options
-        }
-    }
-}
-
-impl Default for ConversationsConfig {
-    fn default() -> Self {
-        Self {
-            settle_s: None,
-            with_agent: None,
-            branch: None,
-            burst_s: None,
-            revise: None,
-            until_hand_over: None,
-            once_by_content: None,
-            max_waiting: 100_000,
-            max_known: 1_000_000,
         }
     }
 }
@@ -144,12 +131,6 @@ impl<'a> MapFields<'a> {
 impl MapFields<'_> {
     /// Reports what is wrong.
     pub fn validate(&self, check: &mut Check<'_>) {
-        check.within("conversations", |check| {
-            check.range("settle_s", self.conversations.settle_s.unwrap_or_default(), 0.0, 3600.0);
-            check.range("burst_s", self.conversations.burst_s.unwrap_or_default(), 0.0, 3600.0);
-            check.range("max_waiting", self.conversations.max_waiting, 1, 10_000_000);
-            check.range("max_known", self.conversations.max_known, 1000, 1_000_000_000);
-        });
         let Some(map) = self.map else {
             if self.conversations.is_given() {
                 let message = "`conversations` says how messages of other forms become turns, and without `map` records are \

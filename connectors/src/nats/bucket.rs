@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::Message;
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built, config,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
-use turnflow_engine::spec::from_tree;
 
 use super::reader::{First, Found, Reader, open};
 use super::{Connection, NatsAuth, check_name, check_url, shown};
@@ -43,57 +43,40 @@ const AT_ONCE: usize = 1000;
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Fields of `Nats`, as a corpus.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct NatsConfig {
     /// The server, as in `nats://localhost:4222` or `tls://nats.example.org:4222`; several servers of a cluster have commas
     /// between them.
     pub url: String,
     /// How turnflow proves who it is. Default: `None`.
-    #[serde(default)]
+    #[field(default)]
     pub auth: NatsAuth,
     /// Name of the bucket.
     pub bucket: String,
     /// How a value is read: `Json`, `Text` or `Markdown`. Default: `Json`.
-    #[serde(default)]
+    #[field(default)]
     pub format: ValueFormat,
-    /// Field that holds the title in JSON; may be missing. Default: `title`.
-    #[serde(default = "title")]
+    /// Field that holds the title in JSON; may be missing.
+    #[field(default = Fields::default().title)]
     pub title: String,
-    /// Field that holds the text in JSON. Default: `text`.
-    #[serde(default = "text")]
+    /// Field that holds the text in JSON.
+    #[field(default = Fields::default().text)]
     pub text: String,
-    /// Seconds between two comparisons of all keys, which find values that have expired. 0: never. Default: 3600.
-    #[serde(default = "compare_s")]
+    /// Seconds between two comparisons of all keys, which find values that have expired. 0: never.
+    #[field(default = 3600.0, range = 0.0..=1e9)]
     pub compare_s: f64,
     /// What makes documents of JSON values in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: a value is a
     /// document.
-    #[serde(default)]
     pub map: Option<MapConfig>,
 }
 
-fn title() -> String {
-    Fields::default().title
-}
-fn text() -> String {
-    Fields::default().text
-}
-fn compare_s() -> f64 {
-    3600.0
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Nats",
-    summary: "the keys of a NATS key-value bucket",
-    parse: |tree, sources| Ok(Box::new(from_tree::<NatsConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind = CorpusSourceKind::of::<NatsConfig>("Nats", "the keys of a NATS key-value bucket");
 
 impl CorpusSourceConfig for NatsConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check_url(check, &self.url);
         check_name(check, "bucket", &self.bucket);
-        check.range("compare_s", self.compare_s, 0.0, 1e9);
         RowMap::validate(self.map.as_ref(), check);
     }
 

@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use async_nats::{Auth, AuthError, Client, ConnectErrorKind, ConnectOptions, Event};
 use nkeys::KeyPair;
-use serde::Deserialize;
-use turnflow_engine::component::Check;
+use turnflow_engine::component::{Check, config};
 use turnflow_engine::connector::ConnectorError;
 use turnflow_engine::spec::FilePath;
 
@@ -29,7 +28,8 @@ const REQUEST: Duration = Duration::from_secs(10);
 
 /// How a client proves who it is. Secrets are read again for each connection, so one that expires can be replaced in its
 /// file while turnflow runs.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[config]
+#[derive(Default)]
 pub enum NatsAuth {
     /// The server asks for nothing.
     #[default]

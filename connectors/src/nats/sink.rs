@@ -26,11 +26,9 @@ use async_nats::jetstream;
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode, config};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::from_tree;
 
 use super::{Connection, NatsAuth, REQUEST, check_url, shown};
 use crate::remote::{header_key, passing};
@@ -40,38 +38,31 @@ use crate::shape::{Bodies, BodyConfig, Shape, When};
 const TOO_LARGE: &str = "10054";
 
 /// Fields of `NatsSink`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct NatsSinkConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// The server, as in `nats://localhost:4222` or `tls://nats.example.org:4222`; several servers of a cluster have commas
     /// between them.
+    #[field(show = shown)]
     pub url: String,
     /// How turnflow proves who it is. Default: `None`.
-    #[serde(default)]
+    #[field(default)]
     pub auth: NatsAuth,
     /// The subject to publish to. A stream must store it.
     pub subject: String,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
     /// text is sent without quotes. Default: the record.
-    #[serde(default)]
     pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "NatsSink",
-    summary: "answers published to a NATS JetStream subject",
-    parse: |tree, sources| Ok(Box::new(from_tree::<NatsSinkConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind = SinkKind::of::<NatsSinkConfig>("NatsSink", "answers published to a NATS JetStream subject");
 
 impl SinkConfig for NatsSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
@@ -82,12 +73,6 @@ impl SinkConfig for NatsSinkConfig {
             check.error("wrong-value", "subject", format!("`{}` is not a subject to publish to", self.subject));
         }
         self.shape().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        let shape = self.shape().explain();
-        format!("url: {:?}, subject: {:?}, {}{shape}{mode}", shown(&self.url), self.subject, self.auth.shown())
     }
 
     fn mode(&self) -> Option<SinkMode> {

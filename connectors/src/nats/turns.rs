@@ -28,10 +28,8 @@
 use std::collections::BTreeMap;
 
 use async_nats::Subject;
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, TurnOutput, TurnSource};
-use turnflow_engine::spec::from_tree;
 
 use super::reader::{First, Found, Opened, Read, Reader, open};
 use super::{Connection, NatsAuth, check_name, check_url, shown};
@@ -42,42 +40,32 @@ use crate::remote::{Retry, may_pass, passing, wait};
 const MAX_BYTES: usize = 1 << 20;
 
 /// Fields of `Nats`, as a source of turns.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct NatsConfig {
     /// The server, as in `nats://localhost:4222` or `tls://nats.example.org:4222`; several servers of a cluster have commas
     /// between them.
+    #[field(show = shown)]
     pub url: String,
     /// How turnflow proves who it is. Default: `None`.
-    #[serde(default)]
+    #[field(default)]
     pub auth: NatsAuth,
     /// Name of the stream.
     pub stream: String,
     /// The subjects to read, with the wildcards `*` and `>`. Default: all of the stream.
-    #[serde(default)]
     pub subject: Option<String>,
-    /// Name of the durable consumer, for a stream with the policy `workqueue`. Default: `turnflow`.
-    #[serde(default = "consumer")]
+    /// Name of the durable consumer, for a stream with the policy `workqueue`.
+    #[field(default = "turnflow")]
     pub consumer: String,
     /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
     /// records are turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
 }
 
-fn consumer() -> String {
-    "turnflow".to_owned()
-}
-
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Nats",
-    summary: "messages of a NATS JetStream stream",
-    parse: |tree, sources| Ok(Box::new(from_tree::<NatsConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind = TurnSourceKind::of::<NatsConfig>("Nats", "messages of a NATS JetStream stream");
 
 impl NatsConfig {
     fn map_fields(&self) -> MapFields<'_> {
@@ -91,12 +79,6 @@ impl TurnSourceConfig for NatsConfig {
         self.map_fields().validate(check);
         check_name(check, "stream", &self.stream);
         check_name(check, "consumer", &self.consumer);
-    }
-
-    fn explain(&self) -> String {
-        let subject = self.subject.as_ref().map(|subject| format!(", subject: {subject:?}")).unwrap_or_default();
-        let map = self.map_fields().explain();
-        format!("url: {:?}, stream: {:?}{subject}, {}{map}", shown(&self.url), self.stream, self.auth.shown())
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {

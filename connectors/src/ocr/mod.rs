@@ -2,7 +2,7 @@
 
 mod kept;
 
-use turnflow_engine::component::{Capability, Check, ComponentContext, ModelUse};
+use turnflow_engine::component::{Capability, ComponentContext, ModelUse};
 use turnflow_engine::connector::ConnectorError;
 
 use crate::readers::ocr::OcrMode;
@@ -12,11 +12,6 @@ use crate::secret::Secret;
 /// How sure OCR must be of a page, by default.
 pub(crate) fn least() -> f64 {
     ReadOptions::default().least
-}
-
-/// Reports invalid values.
-pub(crate) fn validate(check: &mut Check<'_>, least: f64) {
-    check.range("ocr_min_confidence", least, 0.0, 1.0);
 }
 
 /// What differs from the default, for an explanation.

@@ -38,11 +38,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use serde::Deserialize;
 use tokio::sync::oneshot;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TakesRequests, TurnOutput, TurnSource};
-use turnflow_engine::spec::from_tree;
 
 use self::door::{Batch, Door, Outcome};
 use self::listen::{Listener, Listening};
@@ -52,52 +50,35 @@ use crate::mapped::{ConversationsConfig, MapConfig, MapFields, mapped};
 use crate::secret::Secret;
 
 /// Fields of `Otlp`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OtlpConfig {
     /// The address at which the source listens, as in `127.0.0.1:4318`. Default: none, requests come through `turnflow
     /// serve`.
-    #[serde(default)]
+    #[field(unset = "turnflow serve")]
     pub listen: Option<SocketAddr>,
     /// What programs must send as `Authorization: Bearer TOKEN`. An address that other machines can reach needs one.
     /// Default: none.
-    #[serde(default)]
     pub token: Option<Secret>,
     /// The certificate and the private key, for HTTPS and for gRPC over TLS at `listen`. Files that are replaced are read
     /// again. Default: no encryption.
-    #[serde(default)]
     pub tls: Option<TlsFiles>,
-    /// Maximum size of a request at `listen`, unpacked, in MiB. Default: 32.
-    #[serde(default = "max_mb")]
+    /// Maximum size of a request at `listen`, unpacked, in MiB.
+    #[field(default = 32, range = 1..=1024)]
     pub max_mb: usize,
     /// Maximum number of messages and turns without an answer. Further requests are refused until some are answered.
-    /// Default: 100,000.
-    #[serde(default = "max_waiting")]
+    #[field(default = 100_000, range = 1..=100_000_000)]
     pub max_waiting: u64,
     /// What makes messages of the records: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default: `Preset("otlp")`.
-    #[serde(default = "map")]
+    #[field(default = MapConfig::Preset("otlp".to_owned()))]
     pub map: MapConfig,
     /// How messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
 }
 
-fn max_mb() -> usize {
-    32
-}
-fn max_waiting() -> u64 {
-    100_000
-}
-fn map() -> MapConfig {
-    MapConfig::Preset("otlp".to_owned())
-}
-
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Otlp",
-    summary: "turns in the spans and log records of OpenTelemetry that programs send",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OtlpConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<OtlpConfig>("Otlp", "turns in the spans and log records of OpenTelemetry that programs send");
 
 impl OtlpConfig {
     fn map_fields(&self) -> MapFields<'_> {
@@ -126,8 +107,6 @@ impl OtlpConfig {
 
 impl TurnSourceConfig for OtlpConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("max_mb", self.max_mb, 1, 1024);
-        check.range("max_waiting", self.max_waiting, 1, 100_000_000);
         if let Some(listen) = self.listen
             && !listen.ip().to_canonical().is_loopback()
             && self.token.is_none()
@@ -143,12 +122,6 @@ impl TurnSourceConfig for OtlpConfig {
             check.error("wrong-value", "tls", message);
         }
         self.map_fields().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        let listen = self.listen.map_or_else(|| "turnflow serve".to_owned(), |listen| listen.to_string());
-        let listen = if self.tls.is_some() { format!("{listen} with TLS") } else { listen };
-        format!("listen: {listen}, max_waiting: {}{}", self.max_waiting, self.map_fields().explain())
     }
 
     fn is_queue(&self) -> bool {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
+use turnflow_engine::component::config;
 
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -20,8 +20,8 @@ use crate::remote::lasting;
 pub(super) const SECOND: &[u8] = b"h2";
 
 /// The files of a certificate.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate, with those that it was issued by, in PEM.
     pub cert: FilePath,

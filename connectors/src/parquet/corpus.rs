@@ -20,10 +20,11 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built, config,
+};
 use turnflow_engine::connector::CorpusSource;
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::jsonl_corpus::{JsonLines, JsonLinesConfig};
 use crate::mapped::{MapConfig, RowMap};
@@ -31,53 +32,32 @@ use crate::readers::Format;
 use crate::readers::jsonl::Fields;
 
 /// Fields of `Parquet`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct ParquetConfig {
     /// Path of the file, relative to the pipeline file.
     pub path: FilePath,
-    /// Whether to follow changes of the file. Default: true.
-    #[serde(default = "yes")]
+    /// Whether to follow changes of the file.
+    #[field(default = true)]
     pub watch: bool,
-    /// Column that holds a row's id: text or whole numbers. Default: `_id`.
-    #[serde(default = "id")]
+    /// Column that holds a row's id: text or whole numbers.
+    #[field(default = Fields::default().id)]
     pub id: String,
-    /// Column that holds a row's title; may be missing. Default: `title`.
-    #[serde(default = "title")]
+    /// Column that holds a row's title; may be missing.
+    #[field(default = Fields::default().title)]
     pub title: String,
-    /// Column that holds a row's text. Default: `text`.
-    #[serde(default = "text")]
+    /// Column that holds a row's text.
+    #[field(default = Fields::default().text)]
     pub text: String,
-    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter. Default: 16 MiB.
-    #[serde(default = "max_row_bytes")]
+    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter.
+    #[field(default = 16 << 20, range = 1..)]
     pub max_row_bytes: usize,
     /// What makes documents of rows in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: rows are documents.
-    #[serde(default)]
     pub map: Option<MapConfig>,
 }
 
-fn yes() -> bool {
-    true
-}
-fn id() -> String {
-    Fields::default().id
-}
-fn title() -> String {
-    Fields::default().title
-}
-fn text() -> String {
-    Fields::default().text
-}
-fn max_row_bytes() -> usize {
-    16 << 20
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Parquet",
-    summary: "a Parquet or Arrow file with one document for each row",
-    parse: |tree, sources| Ok(Box::new(from_tree::<ParquetConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<ParquetConfig>("Parquet", "a Parquet or Arrow file with one document for each row");
 
 impl ParquetConfig {
     fn rows(&self) -> JsonLinesConfig {
@@ -98,7 +78,6 @@ impl ParquetConfig {
 impl CorpusSourceConfig for ParquetConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.rows().check_path(check);
-        check.range("max_row_bytes", self.max_row_bytes, 1, usize::MAX);
         RowMap::validate(self.map.as_ref(), check);
     }
 

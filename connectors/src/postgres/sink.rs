@@ -38,11 +38,9 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode, config};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::from_tree;
 
 use super::connect::{Server, Session, check_server, code};
 use super::names::{Table, check_table};
@@ -56,47 +54,36 @@ const BATCH: usize = 128;
 const STATEMENT_BYTES: usize = 8 << 20;
 
 /// Fields of `PostgresSink`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct PostgresSinkConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// The server and the database, as in `postgres://user@host:5432/database?sslmode=require`. Without a password.
     pub url: String,
     /// Where the password is: `Env("NAME")` or `File("path")`. Default: none.
-    #[serde(default)]
     pub password: Option<Secret>,
     /// The table with its schema, as in `public.answers`.
     pub table: String,
-    /// Whether to create the table if it does not exist. Default: false.
-    #[serde(default)]
+    /// Whether to create the table if it does not exist.
+    #[field(default)]
     pub create: bool,
-    /// Seconds to wait for a reply of the server. Default: 30.
-    #[serde(default = "timeout_s")]
+    /// Seconds to wait for a reply of the server.
+    #[field(default = 30.0, range = 0.1..=86_400.0)]
     pub timeout_s: f64,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
-fn timeout_s() -> f64 {
-    30.0
-}
-
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "PostgresSink",
-    summary: "answers as rows of a table of PostgreSQL, each exactly once",
-    parse: |tree, sources| Ok(Box::new(from_tree::<PostgresSinkConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind =
+    SinkKind::of::<PostgresSinkConfig>("PostgresSink", "answers as rows of a table of PostgreSQL, each exactly once");
 
 impl SinkConfig for PostgresSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check_server(check, &self.url, self.timeout_s);
+        check_server(check, &self.url);
         check_table(check, "table", &self.table);
         self.shape().validate(check);
     }

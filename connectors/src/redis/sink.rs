@@ -20,11 +20,9 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redis::{Connection, ErrorKind, RedisError, cmd};
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode, config};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::from_tree;
 
 use super::{Server, check_url, shown, told};
 use crate::remote::passing;
@@ -32,43 +30,34 @@ use crate::secret::Secret;
 use crate::shape::{Bodies, BodyConfig, Shape, When};
 
 /// Fields of `RedisSink`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RedisSinkConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// The server, as in `redis://localhost:6379` or `rediss://host:6379/1` (TLS, database 1).
+    #[field(show = shown)]
     pub url: String,
     /// The user. Default: the server's default user.
-    #[serde(default)]
     pub user: Option<String>,
     /// Where the password is: `Env("NAME")` or `File("path")`. Default: none.
-    #[serde(default)]
     pub password: Option<Secret>,
     /// The key of the stream. The server makes it with the first answer.
     pub stream: String,
     /// The number of entries to keep, about: the server removes older ones. Default: all.
-    #[serde(default)]
+    #[field(range = 1..)]
     pub max_entries: Option<u64>,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
     /// text is sent without quotes. Default: the record.
-    #[serde(default)]
     pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "RedisSink",
-    summary: "answers added to a Redis stream",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RedisSinkConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind = SinkKind::of::<RedisSinkConfig>("RedisSink", "answers added to a Redis stream");
 
 impl SinkConfig for RedisSinkConfig {
     fn validate(&self, check: &mut Check<'_>) {
@@ -76,17 +65,7 @@ impl SinkConfig for RedisSinkConfig {
         if self.stream.is_empty() {
             check.error("wrong-value", "stream", "`stream` is empty".to_owned());
         }
-        if let Some(entries) = self.max_entries {
-            check.range("max_entries", entries, 1, u64::MAX);
-        }
         self.shape().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        let shape = self.shape().explain();
-        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        let most = self.max_entries.map(|entries| format!(", max_entries: {entries}")).unwrap_or_default();
-        format!("url: {:?}, stream: {:?}{most}{shape}{mode}", shown(&self.url), self.stream)
     }
 
     fn mode(&self) -> Option<SinkMode> {

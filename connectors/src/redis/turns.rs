@@ -28,11 +28,9 @@
 use std::time::{Duration, Instant};
 
 use redis::{Connection, Value, cmd, pipe};
-use serde::Deserialize;
 use serde_json::Map;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
-use turnflow_engine::spec::from_tree;
 
 use super::stream::{Info, Mark, Standing, entry_at, hash_of};
 use super::{Server, check_url, failed, shown};
@@ -52,37 +50,30 @@ const MAX_BYTES: usize = 1 << 20;
 const BITS: u32 = 20;
 
 /// Fields of `Redis`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RedisConfig {
     /// The server, as in `redis://localhost:6379` or `rediss://host:6379/1` (TLS, database 1).
+    #[field(show = shown)]
     pub url: String,
     /// The user. Default: the server's default user.
-    #[serde(default)]
     pub user: Option<String>,
     /// Where the password is: `Env("NAME")` or `File("path")`. Default: none.
-    #[serde(default)]
     pub password: Option<Secret>,
     /// The key of the stream. It need not exist yet.
     pub stream: String,
-    /// Whether to remove entries when a checkpoint covers their answers. Default: false.
-    #[serde(default)]
+    /// Whether to remove entries when a checkpoint covers their answers.
+    #[field(default)]
     pub trim: bool,
     /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
     /// records are turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
 }
 
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Redis",
-    summary: "entries of a Redis stream",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RedisConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind = TurnSourceKind::of::<RedisConfig>("Redis", "entries of a Redis stream");
 
 impl RedisConfig {
     fn map_fields(&self) -> MapFields<'_> {
@@ -97,11 +88,6 @@ impl TurnSourceConfig for RedisConfig {
         if self.stream.is_empty() {
             check.error("wrong-value", "stream", "`stream` is empty".to_owned());
         }
-    }
-
-    fn explain(&self) -> String {
-        let map = self.map_fields().explain();
-        format!("url: {:?}, stream: {:?}, trim: {}{map}", shown(&self.url), self.stream, self.trim)
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {

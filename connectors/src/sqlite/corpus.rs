@@ -23,10 +23,11 @@ use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built, config,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use super::rows::{Database, Fault};
 use crate::mapped::{MapConfig, RowMap};
@@ -34,61 +35,37 @@ use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::remote::{Retry, passing};
 
 /// Fields of `Sqlite` for documents.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct SqliteConfig {
     /// Path of the database, relative to the pipeline file.
     pub path: FilePath,
     /// The query whose rows are documents, a `SELECT`.
     pub query: String,
-    /// Whether to follow changes of the database. Default: true.
-    #[serde(default = "yes")]
+    /// Whether to follow changes of the database.
+    #[field(default = true)]
     pub watch: bool,
-    /// Seconds between two looks whether it has changed. Default: 1.
-    #[serde(default = "every_s")]
+    /// Seconds between two looks whether it has changed.
+    #[field(default = 1.0, range = 0.01..=3600.0)]
     pub every_s: f64,
-    /// Column that holds a row's id. Default: `_id`.
-    #[serde(default = "id")]
+    /// Column that holds a row's id.
+    #[field(default = Fields::default().id)]
     pub id: String,
-    /// Column that holds a row's title; may be missing. Default: `title`.
-    #[serde(default = "title")]
+    /// Column that holds a row's title; may be missing.
+    #[field(default = Fields::default().title)]
     pub title: String,
-    /// Column that holds a row's text. Default: `text`.
-    #[serde(default = "text")]
+    /// Column that holds a row's text.
+    #[field(default = Fields::default().text)]
     pub text: String,
-    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter. Default: 16 MiB.
-    #[serde(default = "max_row_bytes")]
+    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter.
+    #[field(default = 16 << 20, range = 1..=1 << 30)]
     pub max_row_bytes: usize,
     /// What makes documents of rows in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: rows are documents.
-    #[serde(default)]
     pub map: Option<MapConfig>,
 }
 
-fn yes() -> bool {
-    true
-}
-fn every_s() -> f64 {
-    1.0
-}
-fn id() -> String {
-    Fields::default().id
-}
-fn title() -> String {
-    Fields::default().title
-}
-fn text() -> String {
-    Fields::default().text
-}
-fn max_row_bytes() -> usize {
-    16 << 20
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Sqlite",
-    summary: "the rows of an SQLite database, one document for each",
-    parse: |tree, sources| Ok(Box::new(from_tree::<SqliteConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<SqliteConfig>("Sqlite", "the rows of an SQLite database, one document for each");
 
 impl SqliteConfig {
     /// Builds the source. It opens the database when it runs.
@@ -107,8 +84,6 @@ impl SqliteConfig {
 impl CorpusSourceConfig for SqliteConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.exists("path", &self.path);
-        check.range("every_s", self.every_s, 0.01, 3600.0);
-        check.range("max_row_bytes", self.max_row_bytes, 1, 1 << 30);
         if self.path.path.is_file()
             && let Err(fault) = Database::open(&self.path.path, &self.query, None)
             && let Some(reason) = fault.of_the_query()

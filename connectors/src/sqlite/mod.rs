@@ -35,10 +35,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::rows::{Database, Fault, Numbers, Row};
 use crate::jsonl_corpus::directory_of;
@@ -49,52 +48,35 @@ use crate::remote::{Retry, passing};
 const COUNTED: Duration = Duration::from_secs(60);
 
 /// Fields of `Sqlite`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct SqliteConfig {
     /// Path of the database, relative to the pipeline file.
     pub path: FilePath,
     /// The query whose rows are records, a `SELECT` without a semicolon at its end. Default: that of the mapping.
-    #[serde(default)]
     pub query: Option<String>,
     /// The column of the query with whole numbers that increase, or with times as texts, such as `2026-03-05 11:23:40`.
     /// Default: that of the mapping.
-    #[serde(default)]
     pub cursor: Option<String>,
-    /// Whether to look for further rows (true) or to stop after those that exist (false). Default: true.
-    #[serde(default = "follow")]
+    /// Whether to look for further rows (true) or to stop after those that exist (false).
+    #[field(default = true)]
     pub follow: bool,
-    /// Seconds between two looks. Default: 1.
-    #[serde(default = "every_s")]
+    /// Seconds between two looks.
+    #[field(default = 1.0, range = 0.01..=3600.0)]
     pub every_s: f64,
-    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter. Default: 16 MiB.
-    #[serde(default = "max_row_bytes")]
+    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter.
+    #[field(default = 16 << 20, range = 1..=1 << 30)]
     pub max_row_bytes: usize,
     /// What makes messages of rows in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default: rows are
     /// turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
 }
 
-fn follow() -> bool {
-    true
-}
-fn every_s() -> f64 {
-    1.0
-}
-fn max_row_bytes() -> usize {
-    16 << 20
-}
-
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Sqlite",
-    summary: "turns in the rows of an SQLite database",
-    parse: |tree, sources| Ok(Box::new(from_tree::<SqliteConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<SqliteConfig>("Sqlite", "turns in the rows of an SQLite database");
 
 impl SqliteConfig {
     fn map_fields(&self) -> MapFields<'_> {
@@ -130,8 +112,6 @@ impl TurnSourceConfig for SqliteConfig {
             true => check.exists("path", &FilePath::from(directory_of(&self.path.path))),
             false => check.exists("path", &self.path),
         }
-        check.range("every_s", self.every_s, 0.01, 3600.0);
-        check.range("max_row_bytes", self.max_row_bytes, 1, 1 << 30);
         match self.rows() {
             Err(field) => {
                 let message = format!("`{field}` is missing, and no mapping has it");

@@ -29,16 +29,14 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, TurnSourceConfig, TurnSourceKind, built,
+    Building, ComponentContext, ComponentError, TurnSourceConfig, TurnSourceKind, built, config,
 };
 use turnflow_engine::connector::{
     ConnectorError, Mode, QueueError, SourceOffset, Stopped, TurnOutput, TurnQueue, TurnSource,
 };
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::record::TurnRecord;
-use turnflow_engine::spec::from_tree;
 
 use self::store::{Appended, Bounds, Encoded, Store};
 use crate::open_once::{Opened, Place};
@@ -58,46 +56,20 @@ const PACE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Fields of `Turns`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config(default)]
 pub struct TurnsConfig {
-    /// Maximum number of turns in the queue. Further turns are rejected until turns are answered. Default: 100,000.
-    #[serde(default = "max_waiting")]
+    /// Maximum number of turns in the queue. Further turns are rejected until turns are answered.
+    #[field(default = 100_000, range = 1..=100_000_000)]
     pub max_waiting: u64,
-    /// Maximum size of all turns in the queue, in MiB. Default: 256.
-    #[serde(default = "max_mb")]
+    /// Maximum size of all turns in the queue, in MiB.
+    #[field(default = 256, range = 1..=1 << 20)]
     pub max_mb: u64,
-    /// Maximum number of waiting turns of one caller with a token. Default: 25,000.
-    #[serde(default = "max_waiting_each")]
+    /// Maximum number of waiting turns of one caller with a token.
+    #[field(default = 25_000, range = 1..=100_000_000)]
     pub max_waiting_each: u64,
-    /// Maximum size of the waiting turns of one caller with a token, in MiB. Default: 64.
-    #[serde(default = "max_mb_each")]
+    /// Maximum size of the waiting turns of one caller with a token, in MiB.
+    #[field(default = 64, range = 1..=1 << 20)]
     pub max_mb_each: u64,
-}
-
-fn max_waiting() -> u64 {
-    100_000
-}
-fn max_mb() -> u64 {
-    256
-}
-
-fn max_waiting_each() -> u64 {
-    25_000
-}
-fn max_mb_each() -> u64 {
-    64
-}
-
-impl Default for TurnsConfig {
-    fn default() -> Self {
-        Self {
-            max_waiting: max_waiting(),
-            max_mb: max_mb(),
-            max_waiting_each: max_waiting_each(),
-            max_mb_each: max_mb_each(),
-        }
-    }
 }
 
 impl TurnsConfig {
@@ -113,26 +85,10 @@ impl TurnsConfig {
 }
 
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Turns",
-    summary: "a durable queue of turns that a program adds",
-    parse: |tree, sources| Ok(Box::new(from_tree::<TurnsConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<TurnsConfig>("Turns", "a durable queue of turns that a program adds");
 
 impl TurnSourceConfig for TurnsConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("max_waiting", self.max_waiting, 1, 100_000_000);
-        check.range("max_mb", self.max_mb, 1, 1 << 20);
-        check.range("max_waiting_each", self.max_waiting_each, 1, 100_000_000);
-        check.range("max_mb_each", self.max_mb_each, 1, 1 << 20);
-    }
-
-    fn explain(&self) -> String {
-        let Self { max_waiting, max_mb, max_waiting_each, max_mb_each } = self;
-        let all = format!("max_waiting: {max_waiting}, max_mb: {max_mb}");
-        format!("{all}, max_waiting_each: {max_waiting_each}, max_mb_each: {max_mb_each}")
-    }
-
     fn is_queue(&self) -> bool {
         true
     }

@@ -36,12 +36,10 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use reqwest::Url;
-use serde::Deserialize;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built,
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
-use turnflow_engine::spec::from_tree;
 
 use self::round::Site;
 use crate::ocr;
@@ -53,90 +51,60 @@ use crate::secret::Secret;
 const AGAIN_S: f64 = 60.0;
 
 /// Fields of `Web`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct WebConfig {
     /// URL of a sitemap or of an index of sitemaps, also compressed (`.gz`). Default: none.
-    #[serde(default)]
     pub sitemap: Option<String>,
-    /// URLs of pages. Default: none.
-    #[serde(default)]
+    /// URLs of pages.
+    #[field(default)]
     pub urls: Vec<String>,
     /// Further sites whose pages are read if the sitemap lists them or a page redirects to them, as in
-    /// `https://docs.example.org:8443`. Default: none.
-    #[serde(default)]
+    /// `https://docs.example.org:8443`.
+    #[field(default)]
     pub sites: Vec<String>,
     /// Only pages of the sitemap whose URLs begin with this are read. Default: all.
-    #[serde(default)]
     pub prefix: Option<String>,
-    /// Seconds from the end of one round to the beginning of the next. Default: 3600.
-    #[serde(default = "every_s")]
+    /// Seconds from the end of one round to the beginning of the next.
+    #[field(default = 3600.0, range = 0.1..=1e9)]
     pub every_s: f64,
-    /// Seconds between two requests to the site. Default: 1.
-    #[serde(default = "delay_s")]
+    /// Seconds between two requests to the site.
+    #[field(default = 1.0, range = 0.0..=3600.0)]
     pub delay_s: f64,
-    /// Whether a page whose `lastmod` in the sitemap is unchanged is left alone. Default: false.
-    #[serde(default)]
+    /// Whether a page whose `lastmod` in the sitemap is unchanged is left alone.
+    #[field(default)]
     pub trust_lastmod: bool,
-    /// Whether the pages are kept in the state directory, so that a restart need not read them again. Default: true.
-    #[serde(default = "keep")]
+    /// Whether the pages are kept in the state directory, so that a restart need not read them again.
+    #[field(default = true)]
     pub keep: bool,
-    /// Maximum number of pages. Further ones are not read, with a warning. Default: 10,000.
-    #[serde(default = "max_pages")]
+    /// Maximum number of pages. Further ones are not read, with a warning.
+    #[field(default = 10_000, range = 1..=10_000_000)]
     pub max_pages: usize,
-    /// Maximum size of a page, in bytes. A larger page becomes a dead letter. Default: 16 MiB.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of a page, in bytes. A larger page becomes a dead letter.
+    #[field(default = 16 << 20)]
     pub max_bytes: u64,
     /// When the text in pictures is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters that are
     /// not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
-    #[serde(default)]
+    #[field(default)]
     pub ocr: OcrMode,
     /// A page of which OCR is less sure, from 0 to 1, is left out, and a document with no other page becomes a dead letter.
     /// Default: 0.5.
-    #[serde(default = "ocr::least")]
+    #[field(default = ocr::least(), range = 0.0..=1.0)]
     pub ocr_min_confidence: f64,
     /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
-    #[serde(default)]
     pub ocr_model: Option<String>,
-    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`. Default: none.
-    #[serde(default)]
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`.
+    #[field(default)]
     pub passwords: Vec<Secret>,
-    /// Seconds that a request may take. Default: 30.
-    #[serde(default = "timeout_s")]
+    /// Seconds that a request may take.
+    #[field(default = 30.0, range = 0.1..=3600.0)]
     pub timeout_s: f64,
-    /// How turnflow names itself to the site and in `robots.txt`. Default: `turnflow`.
-    #[serde(default = "user_agent")]
+    /// How turnflow names itself to the site and in `robots.txt`.
+    #[field(default = "turnflow")]
     pub user_agent: String,
 }
 
-fn every_s() -> f64 {
-    3600.0
-}
-fn delay_s() -> f64 {
-    1.0
-}
-fn keep() -> bool {
-    true
-}
-fn max_pages() -> usize {
-    10_000
-}
-fn max_bytes() -> u64 {
-    16 << 20
-}
-fn timeout_s() -> f64 {
-    30.0
-}
-fn user_agent() -> String {
-    "turnflow".to_owned()
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Web",
-    summary: "the pages of a web site",
-    parse: |tree, sources| Ok(Box::new(from_tree::<WebConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind = CorpusSourceKind::of::<WebConfig>("Web", "the pages of a web site");
 
 /// A URL with `http` or `https`, without its fragment.
 fn page(url: &str) -> Result<Url, String> {
@@ -153,11 +121,6 @@ fn page(url: &str) -> Result<Url, String> {
 
 impl CorpusSourceConfig for WebConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("every_s", self.every_s, 0.1, 1e9);
-        ocr::validate(check, self.ocr_min_confidence);
-        check.range("delay_s", self.delay_s, 0.0, 3600.0);
-        check.range("timeout_s", self.timeout_s, 0.1, 3600.0);
-        check.range("max_pages", self.max_pages, 1, 10_000_000);
         if self.sitemap.is_none() && self.urls.is_empty() {
             check.error("wrong-value", "urls", "neither `sitemap` nor `urls` has a page".to_owned());
         }

@@ -33,15 +33,13 @@ use futures::future::BoxFuture;
 use hmac::{Hmac, Mac};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode, Url, redirect};
-use serde::Deserialize;
 use sha2::Sha256;
 use turnflow_engine::clock::now_s;
 use turnflow_engine::component::{
-    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode,
+    Building, Check, ComponentContext, ComponentError, Models, SinkConfig, SinkKind, SinkMode, config,
 };
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::from_tree;
 
 use crate::http_sink::reply::{Reply, headers};
 use crate::http_sink::tries::Unaccepted;
@@ -61,8 +59,7 @@ const REFUSING: &[StatusCode] = &[
 const PREFIX: &str = "whsec_";
 
 /// Fields of `Webhook`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct WebhookConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
@@ -70,41 +67,28 @@ pub struct WebhookConfig {
     pub url: String,
     /// Where the secret is that signs requests: `Env("NAME")` or `File("path")`. A secret that begins with `whsec_` is
     /// base64. Default: requests are not signed.
-    #[serde(default)]
     pub secret: Option<Secret>,
-    /// Further headers of each request. Default: none.
-    #[serde(default)]
+    /// Further headers of each request.
+    #[field(default)]
     pub headers: BTreeMap<String, String>,
-    /// Seconds to wait for the receiver's reply. Default: 10.
-    #[serde(default = "timeout_s")]
+    /// Seconds to wait for the receiver's reply.
+    #[field(default = 10.0, range = 0.1..=600.0)]
     pub timeout_s: f64,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// What is sent in place of the answer's record: the value of a program over it, `Jq("…")` or `JqFile("path")`. A
     /// text is sent without quotes. Default: the record.
-    #[serde(default)]
     pub body: Option<BodyConfig>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
-fn timeout_s() -> f64 {
-    10.0
-}
-
 /// Entry in the connector table.
-pub const KIND: SinkKind = SinkKind {
-    name: "Webhook",
-    summary: "answers sent to a URL, signed",
-    parse: |tree, sources| Ok(Box::new(from_tree::<WebhookConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind = SinkKind::of::<WebhookConfig>("Webhook", "answers sent to a URL, signed");
 
 impl SinkConfig for WebhookConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("timeout_s", self.timeout_s, 0.1, 600.0);
         if let Err(problem) = self.target() {
             check.error("wrong-value", "url", problem);
         }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use serde::de::DeserializeOwned;
+
+use super::fields::Fields;
 use super::{
     ChunkerConfig, CorpusSourceConfig, ModelConfig, OpenPassages, OperatorConfig, SinkConfig, TurnSourceConfig,
 };
 use crate::record::PortType;
-use crate::spec::{Sources, SpecError, Tree};
+use crate::spec::{Sources, SpecError, Tree, from_tree};
 
 /// Reads a configuration from a tree.
 pub type Parse<C> = fn(&Tree, &Sources) -> Result<Box<C>, SpecError>;
@@ -75,6 +78,8 @@ pub struct OperatorKind {
     pub output: PortType,
     /// One line on what it does.
     pub summary: &'static str,
+    /// The fields of its configuration.
+    pub fields: fn() -> &'static Fields,
     /// Reads its configuration.
     pub parse: Parse<dyn OperatorConfig>,
 }
@@ -86,6 +91,8 @@ pub struct ModelKind {
     pub name: &'static str,
     /// One line on what it is.
     pub summary: &'static str,
+    /// The fields of its configuration.
+    pub fields: fn() -> &'static Fields,
     /// Reads its configuration.
     pub parse: Parse<dyn ModelConfig>,
 }
@@ -97,6 +104,8 @@ pub struct ChunkerKind {
     pub name: &'static str,
     /// One line on how it cuts.
     pub summary: &'static str,
+    /// The fields of its configuration.
+    pub fields: fn() -> &'static Fields,
     /// Reads its configuration.
     pub parse: Parse<dyn ChunkerConfig>,
 }
@@ -108,6 +117,8 @@ pub struct CorpusSourceKind {
     pub name: &'static str,
     /// One line on what it reads.
     pub summary: &'static str,
+    /// The fields of its configuration.
+    pub fields: fn() -> &'static Fields,
     /// Reads its configuration.
     pub parse: Parse<dyn CorpusSourceConfig>,
 }
@@ -119,6 +130,8 @@ pub struct TurnSourceKind {
     pub name: &'static str,
     /// One line on what it reads.
     pub summary: &'static str,
+    /// The fields of its configuration.
+    pub fields: fn() -> &'static Fields,
     /// Reads its configuration.
     pub parse: Parse<dyn TurnSourceConfig>,
 }
@@ -130,8 +143,36 @@ pub struct SinkKind {
     pub name: &'static str,
     /// One line on where answers go.
     pub summary: &'static str,
+    /// The fields of its configuration.
+    pub fields: fn() -> &'static Fields,
     /// Reads its configuration.
     pub parse: Parse<dyn SinkConfig>,
+}
+
+/// The function `of` of a kind, with what it needs besides the name and the summary.
+macro_rules! of {
+    ($($kind:ident, $config:ident $(, $field:ident: $of:ty)*;)*) => {$(
+        impl $kind {
+            /// The entry for this configuration.
+            pub const fn of<C: $config + DeserializeOwned + 'static>(
+                name: &'static str,
+                $($field: $of,)*
+                summary: &'static str,
+            ) -> Self {
+                let parse: Parse<dyn $config> = |tree, sources| Ok(Box::new(from_tree::<C>(tree, sources)?));
+                Self { name, $($field,)* summary, fields: C::fields, parse }
+            }
+        }
+    )*};
+}
+
+of! {
+    OperatorKind, OperatorConfig, inputs: &'static [InputPort], output: PortType;
+    ModelKind, ModelConfig;
+    ChunkerKind, ChunkerConfig;
+    CorpusSourceKind, CorpusSourceConfig;
+    TurnSourceKind, TurnSourceConfig;
+    SinkKind, SinkConfig;
 }
 
 /// All components that a pipeline file may name. A program can add its own to those of turnflow:
@@ -204,8 +245,9 @@ mod tests {
 
     #[test]
     fn a_name_stands_for_one_kind() {
-        let source = |name| TurnSourceKind { name, summary: "", parse: |_, _| unreachable!() };
-        let sink = |name| SinkKind { name, summary: "", parse: |_, _| unreachable!() };
+        static NONE: Fields = Fields { name: "", help: "", is_choice: false, fields: &[] };
+        let source = |name| TurnSourceKind { name, summary: "", fields: || &NONE, parse: |_, _| unreachable!() };
+        let sink = |name| SinkKind { name, summary: "", fields: || &NONE, parse: |_, _| unreachable!() };
         let catalog = Catalog { turn_sources: vec![source("A")], sinks: vec![sink("B")], ..Catalog::default() };
         assert_eq!(catalog.check_names(), Ok(()));
         let catalog = Catalog { sinks: vec![sink("A")], ..catalog };

@@ -45,11 +45,22 @@ impl Check<'_> {
     /// Reports a value outside of `low..=high`.
     pub fn range<N: PartialOrd + std::fmt::Display>(&mut self, field: &str, value: N, low: N, high: N) {
         if !(value >= low && value <= high) {
-            let span = self.tree.get(field).map_or(self.tree.span, |value| value.span);
-            let message = format!("{}: `{field}` is {value}, out of range", self.owner);
-            let label = format!("expected {low} to {high}");
-            self.diagnostics.push(Diagnostic::new("out-of-range", span, message).label(label));
+            self.out_of_range(field, value, format!("expected {low} to {high}"));
         }
+    }
+
+    /// Reports a value below `low`.
+    pub fn at_least<N: PartialOrd + std::fmt::Display>(&mut self, field: &str, value: N, low: N) {
+        let label = format!("expected at least {low}");
+        if !(low..).contains(&value) {
+            self.out_of_range(field, value, label);
+        }
+    }
+
+    fn out_of_range(&mut self, field: &str, value: impl std::fmt::Display, label: String) {
+        let span = self.tree.get(field).map_or(self.tree.span, |value| value.span);
+        let message = format!("{}: `{field}` is {value}, out of range", self.owner);
+        self.diagnostics.push(Diagnostic::new("out-of-range", span, message).label(label));
     }
 
     /// Checks the configuration in a field; errors are reported at its own fields.

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::Check;
+use super::{Check, Configured};
 use crate::document::{Chunk, Document};
 use crate::inference::Tokenize;
 
@@ -14,15 +14,17 @@ pub trait Chunker: Send + Sync {
 }
 
 /// A chunker's configuration.
-pub trait ChunkerConfig: Debug + Send + Sync {
-    /// Reports invalid values.
+pub trait ChunkerConfig: Configured + Debug + Send + Sync {
+    /// Reports invalid values, besides those outside of the ranges of their fields.
     fn validate(&self, _: &mut Check<'_>) {}
     /// The model whose tokenizer it needs, if any. `Some(None)` is the first model with a tokenizer.
     fn tokenizer(&self) -> Option<Option<&str>> {
         None
     }
     /// Its effective settings, in one line.
-    fn explain(&self) -> String;
+    fn explain(&self) -> String {
+        self.effective()
+    }
     /// Builds it with the requested tokenizer.
     fn build(&self, tokenizer: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker>;
 }

@@ -1,5 +1,6 @@
 //! Configurations of sources and sinks. [`crate::connector`] has the traits of what they build.
 
+use crate::component::config;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::{BuildError, Check, ComponentContext, Model, ModelUse, Models, Operator};
+use super::{BuildError, Check, ComponentContext, Configured, Model, ModelUse, Models, Operator};
 use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
 
 /// A connector that is being built.
@@ -34,11 +35,13 @@ pub fn built<'a, T: ?Sized + Send + 'a>(connector: Result<Box<T>, ConnectorError
 }
 
 /// A corpus source's configuration.
-pub trait CorpusSourceConfig: Debug + Send + Sync {
-    /// Reports invalid values.
+pub trait CorpusSourceConfig: Configured + Debug + Send + Sync {
+    /// Reports invalid values, besides those outside of the ranges of their fields.
     fn validate(&self, _: &mut Check<'_>) {}
     /// Its effective settings, in one line.
-    fn explain(&self) -> String;
+    fn explain(&self) -> String {
+        self.effective()
+    }
     /// Whether it reads the file at this absolute path, or would read it if the file existed.
     fn reads(&self, _file: &Path) -> bool {
         false
@@ -53,11 +56,13 @@ pub trait CorpusSourceConfig: Debug + Send + Sync {
 }
 
 /// A turn source's configuration.
-pub trait TurnSourceConfig: Debug + Send + Sync {
-    /// Reports invalid values.
+pub trait TurnSourceConfig: Configured + Debug + Send + Sync {
+    /// Reports invalid values, besides those outside of the ranges of their fields.
     fn validate(&self, _: &mut Check<'_>) {}
     /// Its effective settings, in one line.
-    fn explain(&self) -> String;
+    fn explain(&self) -> String {
+        self.effective()
+    }
     /// The file that it reads. No sink may write to it.
     fn file(&self) -> Option<&Path> {
         None
@@ -75,7 +80,8 @@ pub trait TurnSourceConfig: Debug + Send + Sync {
 }
 
 /// Which answers of a turn a sink gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[config]
+#[derive(Copy, PartialEq, Eq)]
 pub enum SinkMode {
     /// The first answer.
     Once,
@@ -84,11 +90,13 @@ pub enum SinkMode {
 }
 
 /// A sink's configuration.
-pub trait SinkConfig: Debug + Send + Sync {
-    /// Reports invalid values.
+pub trait SinkConfig: Configured + Debug + Send + Sync {
+    /// Reports invalid values, besides those outside of the ranges of their fields.
     fn validate(&self, _: &mut Check<'_>) {}
     /// Its effective settings, in one line.
-    fn explain(&self) -> String;
+    fn explain(&self) -> String {
+        self.effective()
+    }
     /// Whether it gets revisions. `None`: as the pipeline's mode says.
     fn mode(&self) -> Option<SinkMode> {
         None

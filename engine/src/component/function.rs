@@ -1,8 +1,7 @@
 //! Operators that are pure functions of a call.
 //!
 //! ```
-//! use serde::Deserialize;
-//! use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind};
+//! use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind, config};
 //! use turnflow_engine::record::{PortType, Query, Value};
 //!
 //! /// The entry for the catalog.
@@ -14,11 +13,9 @@
 //! );
 //!
 //! /// Fields of `Upper`.
-//! #[derive(Debug, Deserialize)]
-//! #[serde(deny_unknown_fields)]
+//! #[config]
 //! pub struct Upper {
 //!     /// The node whose query is changed.
-//!     #[serde(rename = "input")]
 //!     _input: String,
 //! }
 //!
@@ -37,20 +34,20 @@ use futures::future::{BoxFuture, ready};
 use serde::de::DeserializeOwned;
 
 use super::{
-    BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    BuildFuture, Call, Check, ComponentContext, Configured, InputPort, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind, ScoreUse, built_at_once,
 };
 use crate::record::{PortType, Value};
 use crate::spec::from_tree;
 
 /// The configuration of an operator that needs no model and no index, and never waits.
-pub trait Function: Debug + DeserializeOwned + Send + Sync + 'static {
-    /// Reports invalid values.
+pub trait Function: Configured + Debug + DeserializeOwned + Send + Sync + 'static {
+    /// Reports invalid values, besides those outside of the ranges of their fields.
     fn validate(&self, _: &mut Check<'_>) {}
 
     /// Its effective settings, in one line; empty if it has none.
     fn explain(&self) -> String {
-        String::new()
+        self.effective()
     }
 
     /// Whether it accepts failed inputs, as `Fallback` does.
@@ -80,6 +77,12 @@ pub trait Function: Debug + DeserializeOwned + Send + Sync + 'static {
 /// A function as a configuration, and as the operator built from it.
 #[derive(Debug)]
 struct Of<F>(Arc<F>);
+
+impl<F: Function> Configured for Of<F> {
+    fn check_ranges(&self, check: &mut Check<'_>) {
+        self.0.check_ranges(check);
+    }
+}
 
 impl<F: Function> OperatorConfig for Of<F> {
     fn validate(&self, check: &mut Check<'_>) {
@@ -130,6 +133,6 @@ impl OperatorKind {
         summary: &'static str,
     ) -> Self {
         let parse = |tree: &_, sources: &_| Ok(Box::new(Of(Arc::new(from_tree::<F>(tree, sources)?))) as Box<_>);
-        Self { name, inputs, output, summary, parse }
+        Self { name, inputs, output, summary, fields: F::fields, parse }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{BuildFuture, Check, ComponentContext};
+use super::{BuildFuture, Check, ComponentContext, Configured};
 use crate::inference::{
     Embedder, PairScorer, PictureReader, RowScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors,
 };
@@ -109,13 +109,15 @@ impl Model {
 pub type Models = BTreeMap<String, Arc<Model>>;
 
 /// A model's configuration.
-pub trait ModelConfig: Debug + Send + Sync {
-    /// Reports invalid values and missing files.
+pub trait ModelConfig: Configured + Debug + Send + Sync {
+    /// Reports missing files, and invalid values, besides those outside of the ranges of their fields.
     fn validate(&self, _: &mut Check<'_>) {}
     /// The model's capabilities.
     fn capabilities(&self) -> &'static [Capability];
     /// Its effective settings, in one line.
-    fn explain(&self) -> String;
+    fn explain(&self) -> String {
+        self.effective()
+    }
     /// Whether it computes in this process. If so, the processes of a cluster share its work.
     fn computes_here(&self) -> bool {
         true

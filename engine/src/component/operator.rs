@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use serde_json::Value as Json;
 
 use super::{
-    BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError,
-    Snapshot, StandingQueries, WatchSlot,
+    BuildError, BuildFuture, Check, ComponentContext, Configured, CorpusRef, IndexDefinition, ModelUse, Models,
+    OperatorError, Snapshot, StandingQueries, WatchSlot,
 };
 use crate::compute::{MOST_ON_A_WORKER, apart_within};
 use crate::filter::Filter;
@@ -230,7 +230,7 @@ impl TextEffect {
 }
 
 /// An operator's configuration.
-pub trait OperatorConfig: Debug + Send + Sync {
+pub trait OperatorConfig: Configured + Debug + Send + Sync {
     /// What it does to the text of the answer that it takes. A server streams only text that no node changes later.
     fn text_effect(&self) -> TextEffect {
         TextEffect::Whole
@@ -244,7 +244,7 @@ pub trait OperatorConfig: Debug + Send + Sync {
     fn score_use(&self) -> ScoreUse {
         ScoreUse::Read
     }
-    /// Reports values that have the right type but are invalid.
+    /// Reports values that have the right type but are invalid, besides those outside of the ranges of their fields.
     fn validate(&self, _: &mut Check<'_>) {}
     /// The models it uses.
     fn models(&self) -> Vec<ModelUse<'_>> {
@@ -296,7 +296,9 @@ pub trait OperatorConfig: Debug + Send + Sync {
         false
     }
     /// Its effective settings, in one line.
-    fn explain(&self) -> String;
+    fn explain(&self) -> String {
+        self.effective()
+    }
     /// Builds the operator. The build may wait, for example for a server; a reload can cancel it.
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>>;
 }

@@ -1,12 +1,13 @@
 //! Sampling parameters of generation, and what is wrong with given ones.
 
+use crate::component::config;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 /// Sampling parameters. An omitted field takes the value from the model's configuration,
 /// or else the default stated here.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[config(default)]
+#[derive(PartialEq)]
 pub struct SamplingFields {
     /// Maximum number of tokens to generate. Default: 256.
     pub max_tokens: Option<usize>,

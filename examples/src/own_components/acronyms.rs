@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind, config};
 use turnflow_engine::record::{PortType, Query, Value};
 
 /// The entry for the catalog.
@@ -15,11 +14,11 @@ pub const KIND: OperatorKind = OperatorKind::function::<AcronymsConfig>(
 );
 
 /// Fields of `Acronyms`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct AcronymsConfig {
-    #[serde(rename = "input")]
+    /// Input node that produces queries.
     _input: String,
+    /// What each acronym stands for.
     long: BTreeMap<String, String>,
 }
 

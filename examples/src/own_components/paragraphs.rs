@@ -2,29 +2,18 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Chunker, ChunkerConfig, ChunkerKind};
+use turnflow_engine::component::{Chunker, ChunkerConfig, ChunkerKind, config};
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
-use turnflow_engine::spec::from_tree;
 
 /// The entry for the catalog.
-pub const KIND: ChunkerKind = ChunkerKind {
-    name: "Paragraphs",
-    summary: "one passage per paragraph",
-    parse: |tree, sources| Ok(Box::new(from_tree::<ParagraphsConfig>(tree, sources)?)),
-};
+pub const KIND: ChunkerKind = ChunkerKind::of::<ParagraphsConfig>("Paragraphs", "one passage per paragraph");
 
 /// `Paragraphs` has no fields.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct ParagraphsConfig {}
 
 impl ChunkerConfig for ParagraphsConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
-
     fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {
         Arc::new(self.clone())
     }

@@ -7,36 +7,28 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, TurnOutput, TurnSource};
 use turnflow_engine::metrics::Counter;
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 /// The interval between scans of the directory.
 const POLL: Duration = Duration::from_millis(200);
 
 /// The entry for the catalog.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Spool",
-    summary: "the files of a directory, one turn each, deleted once answered",
-    parse: |tree, sources| Ok(Box::new(from_tree::<SpoolConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<SpoolConfig>("Spool", "the files of a directory, one turn each, deleted once answered");
 
 /// Fields of `Spool`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct SpoolConfig {
+    /// The directory.
     path: FilePath,
 }
 
 impl TurnSourceConfig for SpoolConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.exists("path", &self.path);
-    }
-
-    fn explain(&self) -> String {
-        format!("path: {:?}", self.path.written)
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {

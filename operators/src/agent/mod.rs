@@ -49,9 +49,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use serde::Deserialize;
+use turnflow_engine::component::fields::{Kind, Setting};
 use turnflow_engine::component::{
-    BuildFuture, Capability, Check, ComponentContext, Inner, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorKind,
+    BuildFuture, Capability, Check, ComponentContext, Configured, Inner, InputPort, ModelUse, Models, Operator,
+    OperatorConfig, OperatorKind, config,
 };
 use turnflow_engine::language::SamplingFields;
 use turnflow_engine::record::PortType;
@@ -70,6 +71,7 @@ pub const KIND: OperatorKind = OperatorKind {
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Answers,
     summary: "an answer from a language model that searches, reads and checks in steps",
+    fields: AgentConfig::fields,
     parse: |tree, sources| Ok(Box::new(Config::parse(tree, sources)?)),
 };
 
@@ -77,72 +79,78 @@ const PLACES: &[&str] = &["question", "plan", "history", "steps", "idk"];
 const PROMPT: &str = include_str!("../../prompts/agent.txt");
 
 /// Fields of `Agent`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct AgentConfig {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that decides and answers.
     pub model: String,
     /// The search, as a map of operators from the query to hits: `{"lexical": Bm25(input: "query", …), …}`.
-    #[serde(rename = "search")]
     _search: Operators,
-    /// Maximum number of steps of the model. Default 6.
-    #[serde(default = "default_steps")]
+    /// Maximum number of steps of the model.
+    #[field(default = 6, range = 1..=100)]
     pub steps: usize,
-    /// Maximum number of tokens that the model generates in a turn. Default 4096.
-    #[serde(default = "default_tokens")]
+    /// Maximum number of tokens that the model generates in a turn.
+    #[field(default = 4096, range = 1..=1_000_000)]
     pub tokens: u64,
-    /// Maximum seconds of a turn; the running step ends first. Default 300.
-    #[serde(default = "default_seconds")]
+    /// Maximum seconds of a turn; the running step ends first.
+    #[field(default = 300.0, range = 0.1..=86_400.0)]
     pub seconds: f32,
-    /// Maximum number of passages that a search shows. Default 3.
-    #[serde(default = "default_passages")]
+    /// Maximum number of passages that a search shows.
+    #[field(default = 3, range = 1..=100)]
     pub passages: usize,
-    /// Maximum length of a passage that a search shows, in characters. Default 500.
-    #[serde(default = "default_characters")]
+    /// Maximum length of a passage that a search shows, in characters.
+    #[field(default = 500, range = 1..=1_000_000)]
     pub characters: usize,
-    /// Maximum length of a passage that `read` shows, in characters. Default 3000.
-    #[serde(default = "default_read_characters")]
+    /// Maximum length of a passage that `read` shows, in characters.
+    #[field(default = 3000, range = 1..=1_000_000)]
     pub read_characters: usize,
-    /// Whether the parts of the query (or the query) are searched before the first step. Default true.
-    #[serde(default = "yes")]
+    /// Whether the parts of the query (or the query) are searched before the first step.
+    #[field(default = true)]
     pub search_first: bool,
-    /// Whether an answer that the passages do not support is returned to the model while steps are left. Default true.
-    #[serde(default = "yes")]
+    /// Whether an answer that the passages do not support is returned to the model while steps are left.
+    #[field(default = true)]
     pub check: bool,
     /// Prompt file of the steps. Default: `operators/prompts/agent.txt`.
-    #[serde(default)]
+    #[field(unset = "built-in")]
     pub prompt: Option<FilePath>,
     /// Instruction for the answer after the last step: `Span` (default), `Grounded` or `Anchor`.
-    #[serde(default = "default_style")]
+    #[field(default = Style::Span)]
     pub style: Style,
     /// Prompt file to use instead of `style`, with the placeholders `{question}`, `{passages}`, `{history}` and `{idk}`.
     /// Default: none.
-    #[serde(default)]
     pub answer_prompt: Option<FilePath>,
     /// Maximum number of words to keep from the answer's first line. Default: the whole answer.
-    #[serde(default)]
+    #[field(range = 1..=10_000, unset = "all")]
     pub words: Option<usize>,
-    /// Number of newest history utterances in the prompt. Default 0.
-    #[serde(default)]
+    /// Number of newest history utterances in the prompt.
+    #[field(default)]
     pub history: usize,
-    /// Maximum length of each history utterance, in characters. Default 600.
-    #[serde(default = "prompting::default_history_characters")]
+    /// Maximum length of each history utterance, in characters.
+    #[field(default = 600, range = 1..=1_000_000)]
     pub history_characters: usize,
     /// The answer if the passages do not answer the question. Default `I do not know.`
-    #[serde(default = "prompting::default_idk")]
+    #[field(default = "I do not know.")]
     pub idk: String,
     /// Sampling settings of the steps. Omitted fields use the model's own settings, which the answer after the last step
     /// uses too. A repetition penalty keeps small models from writing `Action:` again.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
 }
 
-/// A map of operators, each with a name. [`SearchConfig`] reads it.
-#[derive(Debug)]
+/// A map of operators, each with a name. [`SearchConfig`] reads and shows it.
+#[derive(Clone, Debug)]
 struct Operators;
+
+impl Setting for Operators {
+    fn kind() -> Kind {
+        Kind::plain("operators by name")
+    }
+
+    fn shown(&self) -> Option<String> {
+        None
+    }
+}
 
 impl<'de> Deserialize<'de> for Operators {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -157,31 +165,6 @@ struct Config {
     search: SearchConfig,
 }
 
-fn default_steps() -> usize {
-    6
-}
-fn default_tokens() -> u64 {
-    4096
-}
-fn default_seconds() -> f32 {
-    300.0
-}
-fn default_passages() -> usize {
-    3
-}
-fn default_characters() -> usize {
-    500
-}
-fn default_read_characters() -> usize {
-    3000
-}
-fn default_style() -> Style {
-    Style::Span
-}
-fn yes() -> bool {
-    true
-}
-
 impl Config {
     fn parse(tree: &Tree, sources: &Sources) -> Result<Self, SpecError> {
         let fields = from_tree::<AgentConfig>(tree, sources)?;
@@ -190,19 +173,22 @@ impl Config {
     }
 }
 
+impl Configured for Config {
+    fn check_ranges(&self, check: &mut Check<'_>) {
+        self.fields.check_ranges(check);
+    }
+
+    fn effective(&self) -> String {
+        let members = self.search.members();
+        let search: Vec<String> =
+            members.map(|one| format!("{:?}: {}({})", one.id, one.kind.name, one.config.explain())).collect();
+        format!("search: {{{}}}, {}", search.join(", "), self.fields.effective())
+    }
+}
+
 impl OperatorConfig for Config {
     fn validate(&self, check: &mut Check<'_>) {
         let this = &self.fields;
-        check.range("steps", this.steps, 1, 100);
-        check.range("tokens", this.tokens, 1, 1_000_000);
-        check.range("seconds", this.seconds, 0.1, 86_400.0);
-        check.range("passages", this.passages, 1, 100);
-        check.range("characters", this.characters, 1, 1_000_000);
-        check.range("read_characters", this.read_characters, 1, 1_000_000);
-        check.range("history_characters", this.history_characters, 1, 1_000_000);
-        if let Some(words) = this.words {
-            check.range("words", words, 1, 10_000);
-        }
         if this.idk.trim().is_empty() {
             check.error("wrong-value", "idk", "the sentence is empty");
         }
@@ -225,29 +211,6 @@ impl OperatorConfig for Config {
 
     fn fails_without(&self, lacks: &dyn Fn(&str) -> bool) -> bool {
         lacks(&self.fields.model) || self.search.fails_without(lacks)
-    }
-
-    fn explain(&self) -> String {
-        let this = &self.fields;
-        let AgentConfig { model, steps, tokens, seconds, passages, characters, read_characters, .. } = this;
-        let members = self.search.members();
-        let search: Vec<String> =
-            members.map(|one| format!("{:?}: {}({})", one.id, one.kind.name, one.config.explain())).collect();
-        let prompt = self.fields.prompt.as_ref().map_or("built-in", |file| &file.written);
-        let answer =
-            this.answer_prompt.as_ref().map_or_else(|| format!("{:?}", this.style), |file| file.written.clone());
-        let words = self.fields.words.map_or("all".to_owned(), |most| most.to_string());
-        format!(
-            "model: {model:?}, search: {{{}}}, steps: {steps}, tokens: {tokens}, seconds: {seconds}, passages: {passages} \
-             of {characters} characters, read: {read_characters} characters, search_first: {}, check: {}, prompt: {prompt}, \
-             answer: {answer}, words: {words}, history: {} of {} characters, idk: {:?}",
-            search.join(", "),
-            this.search_first,
-            this.check,
-            this.history,
-            this.history_characters,
-            this.idk
-        )
     }
 
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

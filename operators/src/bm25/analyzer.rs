@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tantivy::tokenizer::{
     Language as Tantivys, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter, TextAnalyzer,
 };
-use turnflow_engine::component::Check;
+use turnflow_engine::component::{Check, config};
 use turnflow_engine::document::{Chunk, ContentHash};
 
 use super::cjk;
@@ -17,7 +16,8 @@ use super::cjk;
 const LONGEST: usize = 100;
 
 /// How text is split into terms.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[config]
+#[derive(Default, PartialEq, Eq, Hash)]
 pub enum Tokenizer {
     /// Letters and digits, lower-cased, without Lucene's English stop words, with Snowball stemming.
     #[default]
@@ -35,22 +35,22 @@ pub enum Tokenizer {
 }
 
 /// Fields of `Words`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(Copy, PartialEq, Eq, Hash)]
 pub struct Words {
     /// The language.
     pub language: Language,
-    /// Whether words are reduced to their stems (Snowball). Default: true.
-    #[serde(default = "yes")]
+    /// Whether words are reduced to their stems (Snowball).
+    #[field(default = true)]
     pub stem: bool,
-    /// Whether stop words are left out, if there is a list for the language. Default: true.
-    #[serde(default = "yes")]
+    /// Whether stop words are left out, if there is a list for the language.
+    #[field(default = true)]
     pub stop_words: bool,
 }
 
 /// Fields of `ByField`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(PartialEq, Eq, Hash)]
 pub struct ByField {
     /// The field of the metadata that names a passage's language, as in `en`, `en-GB` or `English`.
     pub field: Arc<str>,
@@ -59,12 +59,9 @@ pub struct ByField {
     pub languages: Vec<Language>,
 }
 
-fn yes() -> bool {
-    true
-}
-
 /// A language.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[config]
+#[derive(Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Language {
     Arabic,

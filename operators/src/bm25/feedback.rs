@@ -3,36 +3,28 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use turnflow_engine::component::Check;
+use turnflow_engine::component::{Check, config};
 use turnflow_engine::record::Hit;
 
 use super::Tokenizer;
 
 /// How a question is expanded by terms of the passages that it finds.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(Copy)]
 pub struct TermFeedback {
-    /// Number of passages to read, best first. Default 10.
-    #[serde(default = "ten")]
+    /// Number of passages to read, best first.
+    #[field(default = 10)]
     pub passages: usize,
-    /// Number of terms to add, those with the greatest probability in the passages. Default 10.
-    #[serde(default = "ten")]
+    /// Number of terms to add, those with the greatest probability in the passages.
+    #[field(default = 10)]
     pub terms: usize,
-    /// Share of the added terms, 0 to 1; the question's own terms have the rest. Default 0.5.
-    #[serde(default = "half")]
+    /// Share of the added terms, 0 to 1; the question's own terms have the rest.
+    #[field(default = 0.5)]
     pub weight: f32,
 }
 
 /// Maximum number of passages and of terms.
 const MOST: usize = 10_000;
-
-fn ten() -> usize {
-    10
-}
-fn half() -> f32 {
-    0.5
-}
 
 impl TermFeedback {
     pub(super) fn validate(&self, check: &mut Check<'_>) {

@@ -44,16 +44,14 @@ mod writer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, Permitted, StandingQueries, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, Permitted, StandingQueries, built_at_once, config,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, PortType};
-use turnflow_engine::spec::from_tree;
 
-use crate::retrieve::{self, Divided, Notes, Retriever, Search};
+use crate::retrieve::{Divided, Notes, Retriever, Search};
 pub use analyzer::{ByField, Language, Tokenizer, Words};
 pub use feedback::TermFeedback;
 use open::Bm25Definition;
@@ -63,20 +61,17 @@ pub use score::Idf;
 use standing::{Asked, BEHIND};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Bm25",
-    inputs: &[InputPort::one(PortType::Queries)],
-    output: PortType::Hits,
-    summary: "passages ranked by BM25",
-    parse: |tree, sources| Ok(Box::new(from_tree::<Bm25Config>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<Bm25Config>(
+    "Bm25",
+    &[InputPort::one(PortType::Queries)],
+    PortType::Hits,
+    "passages ranked by BM25",
+);
 
 /// Fields of `Bm25`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct Bm25Config {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
@@ -85,50 +80,34 @@ pub struct Bm25Config {
     /// as in TechSSN), `Words(language: German)` (21 languages; `stem: false` and `stop_words: false` leave a step out),
     /// `Cjk` (pairs of characters for Chinese, Japanese and Korean), or `ByField(field: "lang", languages: [English,
     /// German])` (each passage in the language that a field of its metadata names).
-    #[serde(default)]
+    #[field(default)]
     pub tokenizer: Tokenizer,
     /// The weight of rare terms: `Lucene` (default) or `Okapi` (as rank-bm25 computes it).
-    #[serde(default)]
+    #[field(default)]
     pub idf: Idf,
-    /// Term-frequency saturation, ≥ 0: the smaller it is, the less further occurrences of a term add. Default 1.2.
-    #[serde(default = "default_k1")]
+    /// Term-frequency saturation, ≥ 0: the smaller it is, the less further occurrences of a term add.
+    #[field(default = 1.2, range = 0.0..=100.0)]
     pub k1: f32,
-    /// Length normalisation, 0 (none) to 1 (full): how much long passages are penalised. Default 0.75.
-    #[serde(default = "default_b")]
+    /// Length normalisation, 0 (none) to 1 (full): how much long passages are penalised.
+    #[field(default = 0.75, range = 0.0..=1.0)]
     pub b: f32,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "retrieve::default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
     /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
     /// Default: none.
-    #[serde(default)]
     pub filter: Option<Filter>,
-    /// Maximum number of distinct terms of a question to search for, taken from its start. Default 1024.
-    #[serde(default = "default_max_terms")]
+    /// Maximum number of distinct terms of a question to search for, taken from its start.
+    #[field(default = 1024, range = 1..=1_000_000)]
     pub max_terms: usize,
     /// Pseudo-relevance feedback: a second search, with terms of the first passages, such as `(passages: 10, terms: 10,
     /// weight: 0.5)`. Default: none.
-    #[serde(default)]
     pub feedback: Option<TermFeedback>,
-}
-
-fn default_k1() -> f32 {
-    1.2
-}
-fn default_b() -> f32 {
-    0.75
-}
-fn default_max_terms() -> usize {
-    1024
 }
 
 impl OperatorConfig for Bm25Config {
     fn validate(&self, check: &mut Check<'_>) {
         self.tokenizer.validate(check);
-        check.range("k1", self.k1, 0.0, 100.0);
-        check.range("b", self.b, 0.0, 1.0);
-        check.range("top", self.top, 1, 100_000);
-        check.range("max_terms", self.max_terms, 1, 1_000_000);
         if let Some(feedback) = &self.feedback {
             feedback.validate(check);
         }
@@ -148,24 +127,6 @@ impl OperatorConfig for Bm25Config {
 
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(Bm25Definition { tokenizer: self.tokenizer.clone() })])
-    }
-
-    fn explain(&self) -> String {
-        let feedback = self.feedback.as_ref().map_or_else(String::new, |feedback| {
-            let TermFeedback { passages, terms, weight } = feedback;
-            format!(", feedback: {terms} terms of {passages} passages with weight {weight}")
-        });
-        format!(
-            "corpus: {}, tokenizer: {:?}, idf: {:?}, k1: {}, b: {}, top: {}, max_terms: {}{}{feedback}",
-            self.corpus,
-            self.tokenizer,
-            self.idf,
-            self.k1,
-            self.b,
-            self.top,
-            self.max_terms,
-            retrieve::explained(self.filter.as_ref())
-        )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

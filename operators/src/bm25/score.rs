@@ -1,6 +1,7 @@
 //! The BM25 formula.
 
 use std::collections::BTreeMap;
+use turnflow_engine::component::config;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,8 @@ impl std::ops::Add for Statistics {
 }
 
 /// The weight of a term by its document frequency.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Idf {
     /// Lucene's, ln(1 + (N − df + ½) / (df + ½)), which is never negative.
     #[default]

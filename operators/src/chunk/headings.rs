@@ -16,45 +16,27 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
-use serde::Deserialize;
-use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind};
+use turnflow_engine::component::{Chunker, ChunkerConfig, ChunkerKind, config};
 use turnflow_engine::document::{Chunk, Document, Markup};
 use turnflow_engine::inference::Tokenize;
-use turnflow_engine::spec::from_tree;
 
 use super::cut::cut;
 use super::{TITLE, beginning, numbered, shortened, title};
 
 /// Entry in the chunker table.
-pub const KIND: ChunkerKind = ChunkerKind {
-    name: "Headings",
-    summary: "one passage for each Markdown section, titled by its headings",
-    parse: |tree, sources| Ok(Box::new(from_tree::<HeadingsConfig>(tree, sources)?)),
-};
+pub const KIND: ChunkerKind =
+    ChunkerKind::of::<HeadingsConfig>("Headings", "one passage for each Markdown section, titled by its headings");
 
 /// Fields of `Headings`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct HeadingsConfig {
-    /// Maximum number of words in a passage. Longer sections are cut between blocks (paragraphs, lists, code). A block
-    /// of more than 32 bytes for each of these words is itself cut. Default 200.
-    #[serde(default = "default_max_words")]
+    /// Maximum number of words in a passage. Longer sections are cut between blocks (paragraphs, lists, code). A block of
+    /// more than 32 bytes for each of these words is itself cut.
+    #[field(default = 200, range = 8..=100_000)]
     pub max_words: usize,
 }
 
-fn default_max_words() -> usize {
-    200
-}
-
 impl ChunkerConfig for HeadingsConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("max_words", self.max_words, 8, 100_000);
-    }
-
-    fn explain(&self) -> String {
-        format!("max_words: {}", self.max_words)
-    }
-
     fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {
         Arc::new(Headings { max_words: self.max_words })
     }

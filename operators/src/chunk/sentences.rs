@@ -9,45 +9,35 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind};
+use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind, config};
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
-use turnflow_engine::spec::from_tree;
 
 use super::cut::cut;
 use super::{numbered, squeezed, title, windows};
 use crate::sentences::sentence_ranges;
 
 /// Entry in the chunker table.
-pub const KIND: ChunkerKind = ChunkerKind {
-    name: "Sentences",
-    summary: "overlapping passages of a fixed number of sentences",
-    parse: |tree, sources| Ok(Box::new(from_tree::<SentencesConfig>(tree, sources)?)),
-};
+pub const KIND: ChunkerKind =
+    ChunkerKind::of::<SentencesConfig>("Sentences", "overlapping passages of a fixed number of sentences");
 
 /// Fields of `Sentences`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct SentencesConfig {
     /// Number of sentences in a passage.
+    #[field(range = 1..=10_000)]
     pub size: usize,
-    /// Number of sentences that a passage shares with the previous one; less than `size`. Default 0.
-    #[serde(default)]
+    /// Number of sentences that a passage shares with the previous one; less than `size`.
+    #[field(default)]
     pub overlap: usize,
 }
 
 impl ChunkerConfig for SentencesConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("size", self.size, 1, 10_000);
         if self.overlap >= self.size {
             let message = format!("`overlap` ({}) must be less than `size` ({})", self.overlap, self.size);
             check.error("out-of-range", "overlap", message);
         }
-    }
-
-    fn explain(&self) -> String {
-        format!("size: {}, overlap: {}", self.size, self.overlap)
     }
 
     fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {

@@ -12,40 +12,34 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind};
+use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind, config};
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
-use turnflow_engine::spec::from_tree;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::cut::cut;
 use super::{numbered, squeezed, title, windows};
 
 /// Entry in the chunker table.
-pub const KIND: ChunkerKind = ChunkerKind {
-    name: "Tokens",
-    summary: "overlapping passages of a fixed number of tokens",
-    parse: |tree, sources| Ok(Box::new(from_tree::<TokensConfig>(tree, sources)?)),
-};
+pub const KIND: ChunkerKind =
+    ChunkerKind::of::<TokensConfig>("Tokens", "overlapping passages of a fixed number of tokens");
 
 /// Fields of `Tokens`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct TokensConfig {
     /// Maximum number of tokens in a passage.
+    #[field(range = 8..=100_000)]
     pub size: usize,
-    /// Number of tokens that a passage shares with the previous one; less than `size`. Default 0.
-    #[serde(default)]
+    /// Number of tokens that a passage shares with the previous one; less than `size`.
+    #[field(default)]
     pub overlap: usize,
     /// The model whose tokenizer counts the tokens. Default: the first model that has a tokenizer.
-    #[serde(default)]
+    #[field(hidden)]
     pub model: Option<String>,
 }
 
 impl ChunkerConfig for TokensConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("size", self.size, 8, 100_000);
         if self.overlap >= self.size {
             let message = format!("`overlap` ({}) must be less than `size` ({})", self.overlap, self.size);
             check.error("out-of-range", "overlap", message);
@@ -54,10 +48,6 @@ impl ChunkerConfig for TokensConfig {
 
     fn tokenizer(&self) -> Option<Option<&str>> {
         Some(self.model.as_deref())
-    }
-
-    fn explain(&self) -> String {
-        format!("size: {}, overlap: {}", self.size, self.overlap)
     }
 
     fn build(&self, tokenizer: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {

@@ -6,29 +6,19 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Chunker, ChunkerConfig, ChunkerKind};
+use turnflow_engine::component::{Chunker, ChunkerConfig, ChunkerKind, config};
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
-use turnflow_engine::spec::from_tree;
 
 /// Entry in the chunker table.
-pub const KIND: ChunkerKind = ChunkerKind {
-    name: "Whole",
-    summary: "one passage for each document, with the document's id",
-    parse: |tree, sources| Ok(Box::new(from_tree::<WholeConfig>(tree, sources)?)),
-};
+pub const KIND: ChunkerKind =
+    ChunkerKind::of::<WholeConfig>("Whole", "one passage for each document, with the document's id");
 
 /// `Whole` has no fields.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct WholeConfig {}
 
 impl ChunkerConfig for WholeConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
-
     fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {
         Arc::new(Whole)
     }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, ComponentContext, Model, ModelConfig, loaded_at_once};
+use turnflow_engine::component::{
+    BuildFuture, Capability, ComponentContext, Model, ModelConfig, config, loaded_at_once,
+};
 use turnflow_engine::inference::{
     Embedder, InferenceError, PairScorer, Priority, Role, RowScorer, SparseEmbedder, SparseVector, TokenEmbedder,
     TokenVectors, Vector, WordVectors,
@@ -55,7 +56,7 @@ fn after<T: Send + 'static>(
 }
 
 /// A model with every capability, whose outputs depend only on the text.
-#[derive(Debug, Deserialize)]
+#[config]
 pub(super) struct Anything {}
 
 impl Anything {

@@ -20,27 +20,25 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, built_at_once,
+    OperatorError, OperatorKind, built_at_once, config,
 };
 use turnflow_engine::language::{Finish, Generator, SamplingFields};
 use turnflow_engine::record::{PortType, Query, Value};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::models::generator;
 use crate::reply::{clean, lines, strip};
 use crate::template::Template;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Decompose",
-    inputs: &[InputPort::one(PortType::Queries)],
-    output: PortType::Queries,
-    summary: "a question split into simpler sub-questions",
-    parse: |tree, sources| Ok(Box::new(from_tree::<DecomposeConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<DecomposeConfig>(
+    "Decompose",
+    &[InputPort::one(PortType::Queries)],
+    PortType::Queries,
+    "a question split into simpler sub-questions",
+);
 
 const PLACES: &[&str] = &["question", "most"];
 const PROMPT: &str = include_str!("../../prompts/decompose.txt");
@@ -48,33 +46,26 @@ const PROMPT: &str = include_str!("../../prompts/decompose.txt");
 const LONGEST: usize = 60;
 
 /// Fields of `Decompose`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct DecomposeConfig {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that decomposes questions. Default: none; rules decompose them.
-    #[serde(default)]
+    #[field(unset = "none (by rules)")]
     pub model: Option<String>,
-    /// Maximum number of sub-questions. Default 4.
-    #[serde(default = "default_most")]
+    /// Maximum number of sub-questions.
+    #[field(default = 4, range = 2..=100)]
     pub most: usize,
     /// Prompt file. Default: `operators/prompts/decompose.txt`.
-    #[serde(default)]
+    #[field(unset = "built-in")]
     pub prompt: Option<FilePath>,
     /// Sampling settings. Omitted fields use the model's own settings.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
-}
-
-fn default_most() -> usize {
-    4
 }
 
 impl OperatorConfig for DecomposeConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("most", self.most, 2, 100);
         check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
     }
@@ -82,14 +73,6 @@ impl OperatorConfig for DecomposeConfig {
     fn models(&self) -> Vec<ModelUse<'_>> {
         let model = self.model.as_deref();
         model.map(|name| ModelUse { field: "model", name, capability: Capability::Generate }).into_iter().collect()
-    }
-
-    fn explain(&self) -> String {
-        let prompt = self.prompt.as_ref().map_or("built-in", |file| &file.written);
-        match &self.model {
-            Some(model) => format!("model: {model:?}, most: {}, prompt: {prompt}", self.most),
-            None => format!("by rules, most: {}", self.most),
-        }
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

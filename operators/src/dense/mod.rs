@@ -21,62 +21,57 @@ mod standing;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use turnflow_engine::component::{
-    BuildError, Capability, Check, ComponentContext, CorpusRef, InputPort, Models, OperatorError, OperatorKind,
-    Permitted, StandingQueries,
+    BuildError, Capability, Check, ComponentContext, Configured, CorpusRef, InputPort, Models, OperatorError,
+    OperatorKind, Permitted, StandingQueries, config,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Embedder, Priority, Role, Vector};
 use turnflow_engine::record::{Hit, PortType};
-use turnflow_engine::spec::from_tree;
 
 use crate::content::{Scans, dot, encodings, nearest};
 use crate::gauges::Gauges;
 use crate::models::embedder;
-use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Notes, Search, Settings};
+use crate::retrieve::{ByModel, Divided, ModelRetriever, Notes, Search, Settings};
 use index::{Asked as Question, DenseDefinition, DenseReader, scan_cost, search};
 use ivf::Approximate;
 use standing::Asked;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Dense",
-    inputs: &[InputPort::one(PortType::Queries)],
-    output: PortType::Hits,
-    summary: "passages whose vectors are nearest to the query's",
-    parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<DenseConfig>(tree, sources)?))),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<ByModel<DenseConfig>>(
+    "Dense",
+    &[InputPort::one(PortType::Queries)],
+    PortType::Hits,
+    "passages whose vectors are nearest to the query's",
+);
 
 /// Fields of `Dense`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct DenseConfig {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
     /// The bi-encoder.
     pub model: String,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "retrieve::default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
     /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
     /// Default: none.
-    #[serde(default)]
     pub filter: Option<Filter>,
     /// Pseudo-relevance feedback: a second search, with the vectors of the first passages added to the query's, such as
     /// `(passages: 3, weight: 0.3)`. Default: none.
-    #[serde(default)]
     pub feedback: Option<VectorFeedback>,
     /// How the nearest vectors are found: `Exact` (default) or, for large corpora, `Ivf(from: 200000, recall: 0.98)`.
-    #[serde(default)]
+    #[field(default)]
     pub index: SearchIndex,
 }
 
 /// How the nearest vectors are found.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[config]
+#[derive(Copy, Default, Serialize)]
 pub enum SearchIndex {
     /// Every permitted passage is considered.
     #[default]
@@ -86,34 +81,19 @@ pub enum SearchIndex {
 }
 
 /// The approximate index.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(Copy, Serialize)]
 pub struct IvfSettings {
-    /// Number of passages from which on it is used; with fewer, the search is exact. Default 200,000.
-    #[serde(default = "two_hundred_thousand")]
+    /// Number of passages from which on it is used; with fewer, the search is exact.
+    #[field(default = 200_000)]
     pub from: usize,
     /// Share of the ten nearest passages that it is to find, above 0 and up to 1. It is measured with the corpus's own
-    /// queries when the index is made. Default 0.98.
-    #[serde(default = "most")]
+    /// queries when the index is made.
+    #[field(default = 0.98)]
     pub recall: f32,
 }
 
-fn two_hundred_thousand() -> usize {
-    200_000
-}
-fn most() -> f32 {
-    0.98
-}
-
 impl SearchIndex {
-    /// How `explain` shows it, after other settings.
-    fn explain(&self) -> String {
-        match self {
-            Self::Exact => String::new(),
-            Self::Ivf(IvfSettings { from, recall }) => format!(", index: Ivf(from: {from}, recall: {recall})"),
-        }
-    }
-
     /// Scans for `top` passages.
     fn scans(self, top: usize, gauges: Option<Gauges>) -> Scans<DenseReader, Vector> {
         match self {
@@ -154,22 +134,15 @@ impl IvfSettings {
 }
 
 /// How a query's vector moves towards the passages that it finds (Rocchio 1971; Li et al. 2023).
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(Copy)]
 pub struct VectorFeedback {
-    /// Number of passages whose mean vector is added, best first. Default 3.
-    #[serde(default = "three")]
+    /// Number of passages whose mean vector is added, best first.
+    #[field(default = 3)]
     pub passages: usize,
-    /// Share of the mean vector, 0 to 1; the query's own has the rest. Default 0.3.
-    #[serde(default = "third")]
+    /// Share of the mean vector, 0 to 1; the query's own has the rest.
+    #[field(default = 0.3)]
     pub weight: f32,
-}
-
-fn three() -> usize {
-    3
-}
-fn third() -> f32 {
-    0.3
 }
 
 impl VectorFeedback {
@@ -210,13 +183,6 @@ impl ModelRetriever for DenseConfig {
         }
     }
 
-    fn explain(&self) -> String {
-        let feedback = self.feedback.as_ref().map_or_else(String::new, |VectorFeedback { passages, weight }| {
-            format!(", feedback: {passages} passages with weight {weight}")
-        });
-        feedback + &self.index.explain()
-    }
-
     fn definition(&self, models: &Models) -> Result<DenseDefinition, BuildError> {
         DenseDefinition::new(models, &self.model, "Dense")
     }
@@ -226,7 +192,7 @@ impl ModelRetriever for DenseConfig {
             embedder: embedder(models, &self.model, "Dense")?,
             scans: {
                 let is_exact = matches!(self.index, SearchIndex::Exact);
-                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_lists(context, &self.explained())))
+                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_lists(context, &self.effective())))
             },
             index: self.index,
             top: self.top,

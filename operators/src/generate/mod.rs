@@ -23,16 +23,15 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use serde_json::{Map, json};
 use turnflow_engine::component::{
     BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, OperatorKind, ScoreUse, built_at_once,
+    OperatorError, OperatorKind, ScoreUse, built_at_once, config,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generator, Prompt, Sampling, SamplingFields};
 use turnflow_engine::record::{Answer, Hit, PortType, Query, Status, Value};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::models::generator;
 use crate::passages::Length;
@@ -42,78 +41,71 @@ use crate::template::Template;
 use crate::{citations, words};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Generate",
-    inputs: &[InputPort::one(PortType::Hits).or(PortType::Prompts)],
-    output: PortType::Answers,
-    summary: "an answer from a language model, with checked citations",
-    parse: |tree, sources| Ok(Box::new(from_tree::<GenerateConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<GenerateConfig>(
+    "Generate",
+    &[InputPort::one(PortType::Hits).or(PortType::Prompts)],
+    PortType::Answers,
+    "an answer from a language model, with checked citations",
+);
 
 /// Labels at the end of prompts that models repeat at the start of a reply.
 pub(crate) const LABELS: &[&str] = &["short answer:", "answer:", "assistant:"];
 
 /// Fields of `Generate`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct GenerateConfig {
     /// Input node that produces hits or prompts.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that writes the answer.
     pub model: String,
-    /// Instruction for the model, if the input is hits: `Grounded`, `Anchor` or `Span`. Default `Grounded`.
-    #[serde(default = "default_style")]
+    /// Instruction for the model, if the input is hits: `Grounded`, `Anchor` or `Span`.
+    #[field(default = Style::Grounded)]
     pub style: Style,
     /// Prompt file to use instead of `style`, with the placeholders `{question}`, `{passages}`, `{history}` and
     /// `{idk}`. Default: none.
-    #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// Maximum number of passages in the prompt, best first. Default 5.
-    #[serde(default = "prompting::default_passages")]
+    /// Maximum number of passages in the prompt, best first.
+    #[field(default = 5, range = 1..=1000)]
     pub passages: usize,
     /// Maximum length of each passage, in characters. Default: limited only by the model's context.
-    #[serde(default)]
+    #[field(range = 1..=1_000_000, unset = "all")]
     pub characters: Option<usize>,
-    /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`. Default: none.
-    #[serde(default)]
+    /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`.
+    #[field(default)]
     pub metadata: Vec<String>,
     /// The question in the prompt, if the input is hits: `Searched` (default), the question as a rewriter says
     /// it, or `Asked`, the user's own words.
-    #[serde(default)]
+    #[field(default)]
     pub question: Question,
-    /// Number of newest history utterances to include in the prompt. Default 0.
-    #[serde(default)]
+    /// Number of newest history utterances to include in the prompt.
+    #[field(default)]
     pub history: usize,
-    /// Maximum length of each history utterance, in characters. Default 600.
-    #[serde(default = "prompting::default_history_characters")]
+    /// Maximum length of each history utterance, in characters.
+    #[field(default = 600, range = 1..=1_000_000)]
     pub history_characters: usize,
     /// The answer if the passages do not answer the question. Default `I do not know.`
-    #[serde(default = "prompting::default_idk")]
+    #[field(default = "I do not know.")]
     pub idk: String,
     /// How to treat a turn without passages: `Idk` (default) answers with `idk`; `Ask` calls the model.
-    #[serde(default)]
+    #[field(default)]
     pub without_passages: WithoutPassages,
     /// Maximum number of words to keep from the answer's first line, for span answers. Default: the whole answer.
-    #[serde(default)]
+    #[field(range = 1..=10_000, unset = "all")]
     pub words: Option<usize>,
     /// Sampling settings. Omitted fields use the model's own settings.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
 }
 
 /// How to treat a turn without passages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum WithoutPassages {
     /// Answers with the sentence of `idk` and calls no model.
     #[default]
     Idk,
     /// Calls the model, which may reply that it does not know (MTRAG, section 6.1).
     Ask,
-}
-
-fn default_style() -> Style {
-    Style::Grounded
 }
 
 impl OperatorConfig for GenerateConfig {
@@ -127,14 +119,6 @@ impl OperatorConfig for GenerateConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("passages", self.passages, 1, 1000);
-        if let Some(characters) = self.characters {
-            check.range("characters", characters, 1, 1_000_000);
-        }
-        check.range("history_characters", self.history_characters, 1, 1_000_000);
-        if let Some(words) = self.words {
-            check.range("words", words, 1, 10_000);
-        }
         if self.idk.trim().is_empty() {
             check.error("wrong-value", "idk", "the sentence is empty");
         }
@@ -144,19 +128,6 @@ impl OperatorConfig for GenerateConfig {
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         vec![ModelUse { field: "model", name: &self.model, capability: Capability::Generate }]
-    }
-
-    fn explain(&self) -> String {
-        let Self { model, style, passages, question, history, history_characters, idk, .. } = self;
-        let prompt = self.prompt.as_ref().map_or_else(|| format!("{style:?}"), |file| file.written.clone());
-        let characters = self.characters.map_or("all".to_owned(), |most| most.to_string());
-        let words = self.words.map_or("all".to_owned(), |most| most.to_string());
-        let metadata = prompting::explained(&self.metadata);
-        format!(
-            "model: {model:?}, prompt: {prompt}, passages: {passages}, characters: {characters}{metadata}, question: \
-             {question:?}, history: {history} of {history_characters} characters, words: {words}, without passages: {:?}, idk: {idk:?}",
-            self.without_passages
-        )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -1,13 +1,12 @@
 //! Combines evidence into the probability that a question can be answered.
 
 use std::collections::BTreeMap;
+use turnflow_engine::component::config;
 
-use serde::Deserialize;
 use turnflow_engine::record::Answer;
 
 /// Parameters of the confidence: the logistic function of a weighted sum.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct Confidence {
     /// The weight of each signal of `Evidence`, by name.
     pub weights: BTreeMap<String, f64>,

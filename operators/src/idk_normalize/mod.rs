@@ -36,15 +36,14 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use regex::Regex;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, ScoreUse, TextEffect,
+    OperatorConfig, OperatorError, OperatorKind, ScoreUse, TextEffect, config,
 };
 use turnflow_engine::inference::Embedder;
 use turnflow_engine::language::{Generator, SamplingFields};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 pub use confidence::Confidence;
 pub use rules::{IdkRules, label};
@@ -56,68 +55,59 @@ use crate::models::{embedder, generator};
 use crate::template::Template;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "IdkNormalize",
-    inputs: &[InputPort::one(PortType::Answers)],
-    output: PortType::Answers,
-    summary: "answers without prefixes, and with one sentence for IDK",
-    parse: |tree, sources| Ok(Box::new(from_tree::<IdkNormalizeConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<IdkNormalizeConfig>(
+    "IdkNormalize",
+    &[InputPort::one(PortType::Answers)],
+    PortType::Answers,
+    "answers without prefixes, and with one sentence for IDK",
+);
 
 /// Fields of `IdkNormalize`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct IdkNormalizeConfig {
     /// Input node that produces answers.
-    #[serde(rename = "input")]
     _input: String,
     /// The sentence that replaces an IDK answer. Default `I do not know: the documents do not say.`
-    #[serde(default = "default_sentence")]
+    #[field(default = "I do not know: the documents do not say.")]
     pub sentence: String,
     /// Prefixes to remove from the start of an answer, ignoring letter case. Default: `Answer:` and similar labels.
-    #[serde(default = "default_prefixes")]
+    #[field(default = default_prefixes())]
     pub prefixes: Vec<String>,
     /// Regular expressions of prefixes to remove as well. Default: one that matches `Based on the sources,` and similar
     /// introductions.
-    #[serde(default = "default_patterns")]
+    #[field(default = default_patterns())]
     pub patterns: Vec<String>,
     /// Further phrases of IDK answers, such as those of other languages than English. An answer that starts with one of
     /// them, and does not continue with `but` or `however`, is IDK. Letter case and punctuation are ignored. Default:
     /// none; the grammar of English decides.
-    #[serde(default)]
+    #[field(default)]
     pub phrases: Vec<String>,
     /// The encoder of the learned label, which corrects the grammar. Default: none.
-    #[serde(default)]
     pub encoder: Option<String>,
     /// File with the weights of the learned label. Default: built-in ones, for MiniLM.
-    #[serde(default)]
     pub head: Option<FilePath>,
-    /// Whether an answer is IDK too if it declines in part, and answers the rest. Default false.
-    #[serde(default)]
+    /// Whether an answer is IDK too if it declines in part, and answers the rest.
+    #[field(default)]
     pub ambiguous: bool,
-    /// Phrases of low confidence. An answer that has one of them anywhere is IDK. Letter case and punctuation are
-    /// ignored. Default: none.
-    #[serde(default)]
+    /// Phrases of low confidence. An answer that has one of them anywhere is IDK. Letter case and punctuation are ignored.
+    #[field(default)]
     pub hedges: Vec<String>,
     /// Minimum support by the passages (a cosine, −1 to 1), where it is measured: by an operator before, or here with
     /// `encoder`. Default: no minimum.
-    #[serde(default)]
+    #[field(range = -1.0..=1.0)]
     pub min_support: Option<f32>,
     /// Minimum share of the answer's content words that its passages contain, 0 to 1. It is written to `checks.shared`.
     /// Default: no minimum.
-    #[serde(default)]
+    #[field(range = 0.0..=1.0)]
     pub min_shared: Option<f32>,
     /// Weights, bias and threshold for evidence, as `turnflow calibrate` writes them. Default: evidence is ignored.
-    #[serde(default)]
     pub confidence: Option<Confidence>,
     /// The model that judges answers that the rules cannot decide. Default: none; such answers are kept.
-    #[serde(default)]
     pub judge: Option<String>,
     /// File with the judge's prompt. Default: `operators/prompts/idk_judge.txt`.
-    #[serde(default)]
     pub prompt: Option<FilePath>,
     /// Sampling settings of the judge. Omitted fields use the model's own settings.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
 }
 
@@ -136,10 +126,6 @@ enum Verdict {
     Undecided,
 }
 
-fn default_sentence() -> String {
-    "I do not know: the documents do not say.".into()
-}
-
 impl OperatorConfig for IdkNormalizeConfig {
     fn score_use(&self) -> ScoreUse {
         ScoreUse::PassedOn
@@ -148,12 +134,6 @@ impl OperatorConfig for IdkNormalizeConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if self.sentence.trim().is_empty() {
             check.error("wrong-value", "sentence", "the sentence is empty");
-        }
-        if let Some(support) = self.min_support {
-            check.range("min_support", support, -1.0, 1.0);
-        }
-        if let Some(shared) = self.min_shared {
-            check.range("min_shared", shared, 0.0, 1.0);
         }
         if self.head.is_some() && self.encoder.is_none() {
             check.error("wrong-value", "head", "the weights need an `encoder`");

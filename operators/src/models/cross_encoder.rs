@@ -13,10 +13,11 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{Backend, InferenceError, PairScorer, Priority};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use super::load_model;
 use super::runner::Runner;
@@ -25,40 +26,34 @@ use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded, Sizes};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "CrossEncoder",
-    summary: "a pair classifier in ONNX: a cross-encoder, or a classifier such as NLI",
-    parse: |tree, sources| Ok(Box::new(from_tree::<CrossEncoderConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind = ModelKind::of::<CrossEncoderConfig>(
+    "CrossEncoder",
+    "a pair classifier in ONNX: a cross-encoder, or a classifier such as NLI",
+);
 
 /// Fields of `CrossEncoder`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct CrossEncoderConfig {
     /// ONNX model file.
     pub path: FilePath,
     /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
-    /// Maximum length of a pair in tokens, special tokens included; longer pairs are cut. Default 512.
-    #[serde(default = "default_max_tokens")]
+    /// Maximum length of a pair in tokens, special tokens included; longer pairs are cut.
+    #[field(default = 512, range = 8..=131_072)]
     pub max_tokens: usize,
     /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
-    #[serde(default)]
+    #[field(default)]
     pub device: Device,
     /// Number of CPU threads for one batch. Default: the number of cores.
-    #[serde(default)]
+    #[field(range = 1..=1024)]
     pub threads: Option<usize>,
     /// Maximum number of pairs in a batch. Default 32, and 128 on a GPU.
-    #[serde(default)]
+    #[field(range = 1..=4096)]
     pub batch: Option<usize>,
     /// Maximum number of tokens in a batch, padding included. Default 4096, and 32768 on
     /// a GPU.
-    #[serde(default)]
+    #[field(range = 8..=10_000_000)]
     pub batch_tokens: Option<usize>,
-}
-
-fn default_max_tokens() -> usize {
-    512
 }
 
 impl ModelConfig for CrossEncoderConfig {
@@ -68,10 +63,6 @@ impl ModelConfig for CrossEncoderConfig {
 
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::ScorePairs, Capability::Tokenize]
-    }
-
-    fn explain(&self) -> String {
-        format!("path: {:?}, max_tokens: {}, device: {:?}", self.path.written, self.max_tokens, self.device)
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {

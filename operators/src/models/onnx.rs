@@ -16,13 +16,14 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
-use serde::Deserialize;
 use tokenizers::Encoding;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{
     Backend, Embedder, InferenceError, Priority, Role, TokenEmbedder, TokenVectors, Vector,
 };
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use super::runner::Runner;
 pub use super::runtime::Device;
@@ -32,14 +33,12 @@ use super::text_encoder::{EncoderSettings, Loaded, Sizes};
 use super::{adapter, load_model};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "Onnx",
-    summary: "a text encoder in ONNX: vectors, token states and a tokenizer",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OnnxConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind =
+    ModelKind::of::<OnnxConfig>("Onnx", "a text encoder in ONNX: vectors, token states and a tokenizer");
 
 /// How token states are pooled to one vector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// The mean over the tokens without padding.
     #[default]
@@ -51,53 +50,43 @@ pub enum Pooling {
 }
 
 /// Fields of `Onnx`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OnnxConfig {
     /// ONNX model file.
     pub path: FilePath,
     /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
     /// How token states are pooled to one vector: `Mean` (default), `Cls` or `Last`.
-    #[serde(default)]
+    #[field(default)]
     pub pooling: Pooling,
-    /// Maximum length of a text in tokens, special tokens included; longer texts are cut. Default 256.
-    #[serde(default = "default_max_tokens")]
+    /// Maximum length of a text in tokens, special tokens included; longer texts are cut.
+    #[field(default = 256, range = 8..=131_072)]
     pub max_tokens: usize,
     /// Whether vectors are scaled to unit length, so that their inner product is the cosine.
-    /// Default true.
-    #[serde(default = "default_normalize")]
+    #[field(default = true)]
     pub normalize: bool,
     /// Prefix of each query text (E5: `"query: "`). Default empty.
-    #[serde(default)]
+    #[field(default)]
     pub query_prefix: String,
     /// Prefix of each passage text (E5: `"passage: "`). Default empty.
-    #[serde(default)]
+    #[field(default)]
     pub passage_prefix: String,
     /// Query adapter, a file that `turnflow tune` writes: a linear map on the vectors of queries. Passages are not
     /// embedded again. Token vectors have none. Default: none.
-    #[serde(default)]
     pub adapter: Option<FilePath>,
     /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
-    #[serde(default)]
+    #[field(default)]
     pub device: Device,
     /// Number of CPU threads for one batch. Default: the number of cores.
-    #[serde(default)]
+    #[field(range = 1..=1024)]
     pub threads: Option<usize>,
     /// Maximum number of texts in a batch. Default 64, and 256 on a GPU.
-    #[serde(default)]
+    #[field(range = 1..=4096)]
     pub batch: Option<usize>,
     /// Maximum number of tokens in a batch, padding included. Default 2048, which keeps a small encoder's states in a CPU's cache, and 32768 on
     /// a GPU.
-    #[serde(default)]
+    #[field(range = 8..=10_000_000)]
     pub batch_tokens: Option<usize>,
-}
-
-fn default_max_tokens() -> usize {
-    256
-}
-fn default_normalize() -> bool {
-    true
 }
 
 impl ModelConfig for OnnxConfig {
@@ -112,20 +101,6 @@ impl ModelConfig for OnnxConfig {
 
     fn adapter(&self) -> Option<&FilePath> {
         self.adapter.as_ref()
-    }
-
-    fn explain(&self) -> String {
-        let adapter = self.adapter.as_ref().map(|file| format!(", adapter: {:?}", file.written)).unwrap_or_default();
-        format!(
-            "path: {:?}, pooling: {:?}, max_tokens: {}, normalize: {}, prefixes: {:?} {:?}, device: {:?}{adapter}",
-            self.path.written,
-            self.pooling,
-            self.max_tokens,
-            self.normalize,
-            self.query_prefix,
-            self.passage_prefix,
-            self.device
-        )
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{Backend, InferenceError, Priority, Role, SparseEmbedder, SparseVector};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use super::load_model;
 use super::runner::Runner;
@@ -26,61 +27,43 @@ use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded, Sizes};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "OnnxSparse",
-    summary: "a learned sparse encoder in ONNX",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OnnxSparseConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind = ModelKind::of::<OnnxSparseConfig>("OnnxSparse", "a learned sparse encoder in ONNX");
 
 /// Fields of `OnnxSparse`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OnnxSparseConfig {
     /// ONNX model file.
     pub path: FilePath,
     /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
-    /// Maximum length of a text in tokens, special tokens included; longer texts are cut. Default 256.
-    #[serde(default = "default_max_tokens")]
+    /// Maximum length of a text in tokens, special tokens included; longer texts are cut.
+    #[field(default = 256, range = 8..=131_072)]
     pub max_tokens: usize,
-    /// Maximum number of terms to keep for a text, those with the greatest weights. Default 256.
-    #[serde(default = "default_terms")]
+    /// Maximum number of terms to keep for a text, those with the greatest weights.
+    #[field(default = 256, range = 1..=1_000_000)]
     pub terms: usize,
     /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
-    #[serde(default)]
+    #[field(default)]
     pub device: Device,
     /// Number of CPU threads for one batch. Default: the number of cores.
-    #[serde(default)]
+    #[field(range = 1..=1024)]
     pub threads: Option<usize>,
     /// Maximum number of texts in a batch. Default 16, and 64 on a GPU: few, because the output has the whole vocabulary for each text.
-    #[serde(default)]
+    #[field(range = 1..=4096)]
     pub batch: Option<usize>,
     /// Maximum number of tokens in a batch, padding included. Default 2048, and 8192 on
     /// a GPU.
-    #[serde(default)]
+    #[field(range = 8..=10_000_000)]
     pub batch_tokens: Option<usize>,
-}
-
-fn default_max_tokens() -> usize {
-    256
-}
-fn default_terms() -> usize {
-    256
 }
 
 impl ModelConfig for OnnxSparseConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.settings().validate(check);
-        check.range("terms", self.terms, 1, 1_000_000);
     }
 
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::EmbedSparse, Capability::Tokenize]
-    }
-
-    fn explain(&self) -> String {
-        let Self { path, max_tokens, terms, device, .. } = self;
-        format!("path: {:?}, max_tokens: {max_tokens}, terms: {terms}, device: {device:?}", path.written)
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {

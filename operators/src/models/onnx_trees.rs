@@ -16,27 +16,24 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
 use ort::value::Tensor;
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{Backend, InferenceError, Limits, Priority, RowScorer, Service};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use super::load_model;
 use super::runtime::{Device, Settings, hash_file, session};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "OnnxTrees",
-    summary: "boosted trees in ONNX, which score rows of features",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OnnxTreesConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind =
+    ModelKind::of::<OnnxTreesConfig>("OnnxTrees", "boosted trees in ONNX, which score rows of features");
 
 /// The metadata entry that names the features.
 const COLUMNS: &str = "columns";
 
 /// Fields of `OnnxTrees`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OnnxTreesConfig {
     /// ONNX model file, whose metadata names the features.
     pub path: FilePath,
@@ -49,10 +46,6 @@ impl ModelConfig for OnnxTreesConfig {
 
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::ScoreRows]
-    }
-
-    fn explain(&self) -> String {
-        format!("path: {:?}", self.path.written)
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {

@@ -20,9 +20,11 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 use turnflow_engine::wording::JsonError;
 
 use super::open_ai::client::Client;
@@ -31,80 +33,53 @@ use super::open_ai::stream::count as tokens;
 use super::{adapter, load_model};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "OpenAiEmbedder",
-    summary: "an embedding model on an OpenAI-compatible server",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OpenAiEmbedderConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind =
+    ModelKind::of::<OpenAiEmbedderConfig>("OpenAiEmbedder", "an embedding model on an OpenAI-compatible server");
 
 /// Fields of `OpenAiEmbedder`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OpenAiEmbedderConfig {
     /// Base URL of the server, including `/v1`.
     pub url: String,
     /// The model's name on the server.
     pub model: String,
     /// Dimension of the vectors.
+    #[field(range = 1..=100_000)]
     pub dimension: usize,
     /// Environment variable that holds the API key. Default: no key is sent.
-    #[serde(default)]
+    #[field(unset = "none")]
     pub key_env: Option<String>,
     /// Whether vectors are scaled to unit length, so that their inner product is the cosine.
-    /// Default true.
-    #[serde(default = "default_normalize")]
+    #[field(default = true)]
     pub normalize: bool,
     /// Prefix of each query text. Default empty.
-    #[serde(default)]
+    #[field(default)]
     pub query_prefix: String,
     /// Prefix of each passage text. Default empty.
-    #[serde(default)]
+    #[field(default)]
     pub passage_prefix: String,
     /// Query adapter, a file that `turnflow tune` writes: a linear map on the vectors of queries. Passages are not
     /// embedded again. Default: none.
-    #[serde(default)]
     pub adapter: Option<FilePath>,
     /// Maximum length of a text, in characters; longer texts are cut. Default 20000, which for English is within the
     /// 8191 tokens that OpenAI's models accept.
-    #[serde(default = "default_characters")]
+    #[field(default = 20_000, range = 1..=10_000_000)]
     pub characters: usize,
-    /// Maximum number of texts in a request. Default 32.
-    #[serde(default = "default_batch")]
+    /// Maximum number of texts in a request.
+    #[field(default = 32, range = 1..=2048)]
     pub batch: usize,
-    /// Time limit of one attempt, in seconds. Default 60.
-    #[serde(default = "default_timeout")]
+    /// Time limit of one attempt, in seconds.
+    #[field(default = 60.0, range = 0.001..=86_400.0)]
     pub timeout_s: f64,
-    /// Maximum number of concurrent requests. Default 4.
-    #[serde(default = "default_concurrency")]
+    /// Maximum number of concurrent requests.
+    #[field(default = 4, range = 1..=10_000)]
     pub concurrency: usize,
-    /// Maximum number of retries after the first attempt. Default 4.
-    #[serde(default = "default_retries")]
+    /// Maximum number of retries after the first attempt.
+    #[field(default = 4, range = 0..=100)]
     pub retries: usize,
-    /// Pause before the first retry, in seconds; doubled for each further retry. Default 0.5.
-    #[serde(default = "default_pause")]
+    /// Pause before the first retry, in seconds; doubled for each further retry.
+    #[field(default = 0.5, range = 0.0..=3600.0)]
     pub pause_s: f64,
-}
-
-fn default_normalize() -> bool {
-    true
-}
-fn default_characters() -> usize {
-    20_000
-}
-fn default_batch() -> usize {
-    32
-}
-fn default_timeout() -> f64 {
-    60.0
-}
-fn default_concurrency() -> usize {
-    4
-}
-fn default_retries() -> usize {
-    4
-}
-fn default_pause() -> f64 {
-    0.5
 }
 
 impl OpenAiEmbedderConfig {
@@ -151,9 +126,6 @@ impl ModelConfig for OpenAiEmbedderConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.server().validate(check);
         adapter::validate(check, self.adapter.as_ref());
-        check.range("dimension", self.dimension, 1, 100_000);
-        check.range("characters", self.characters, 1, 10_000_000);
-        check.range("batch", self.batch, 1, 2048);
     }
 
     fn capabilities(&self) -> &'static [Capability] {
@@ -162,21 +134,6 @@ impl ModelConfig for OpenAiEmbedderConfig {
 
     fn adapter(&self) -> Option<&FilePath> {
         self.adapter.as_ref()
-    }
-
-    fn explain(&self) -> String {
-        let adapter = self.adapter.as_ref().map(|file| format!(", adapter: {:?}", file.written)).unwrap_or_default();
-        format!(
-            "url: {}, model: {:?}, key: {}, dimension: {}, normalize: {}, batch: {}, concurrency: {}, retries: {}{adapter}",
-            self.url,
-            self.model,
-            self.server().key(),
-            self.dimension,
-            self.normalize,
-            self.batch,
-            self.concurrency,
-            self.retries,
-        )
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {

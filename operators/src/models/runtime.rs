@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use turnflow_engine::component::config;
 
 use ort::ep;
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
-use serde::Deserialize;
 use tokenizers::Tokenizer;
 use turnflow_engine::inference::{InferenceError, Tokenize};
 
 /// The device that a model runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Device {
     /// The CPU.
     #[default]

@@ -74,12 +74,6 @@ impl EncoderSettings<'_> {
     pub fn validate(&self, check: &mut Check<'_>) {
         check.exists("path", self.path);
         check.exists("tokenizer", self.tokenizer);
-        check.range("max_tokens", self.sizes.max_tokens, 8, 131_072);
-        check.range("batch", self.sizes.batch, 1, 4096);
-        check.range("batch_tokens", self.sizes.batch_tokens, 8, 10_000_000);
-        if let Some(threads) = self.threads {
-            check.range("threads", threads, 1, 1024);
-        }
     }
 
     /// Loads the encoder. The returned model has a tokenizer and a meter; the caller adds its other capabilities.

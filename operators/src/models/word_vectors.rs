@@ -10,24 +10,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{InferenceError, WordVectors as Vectors};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use super::load_model;
 use super::runtime::read;
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "WordVectors",
-    summary: "static word vectors, such as GloVe's",
-    parse: |tree, sources| Ok(Box::new(from_tree::<WordVectorsConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind = ModelKind::of::<WordVectorsConfig>("WordVectors", "static word vectors, such as GloVe's");
 
 /// Fields of `WordVectors`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct WordVectorsConfig {
     /// File with the vectors: a `.npy` file of little-endian float32, of shape `[words, dimension]`.
     pub path: FilePath,
@@ -43,10 +39,6 @@ impl ModelConfig for WordVectorsConfig {
 
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::Words]
-    }
-
-    fn explain(&self) -> String {
-        format!("path: {:?}, words: {:?}", self.path.written, self.words.written)
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {

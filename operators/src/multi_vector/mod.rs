@@ -23,64 +23,59 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use turnflow_engine::cluster::OtherParts;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
-    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Permitted, built_at_once,
+    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Permitted, built_at_once, config,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
-use turnflow_engine::spec::from_tree;
 
 use crate::content::{Scans, encodings, nearest};
 use crate::gauges::Gauges;
 use crate::models::able;
 use crate::parts::merge;
-use crate::retrieve;
 use centroids::Approximate;
 use index::{Asked, passage_cost, search};
 pub(crate) use index::{Codes, MultiVectorDefinition, MultiVectorReader, max_sim};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "MultiVector",
-    inputs: &[InputPort::one(PortType::Hits).or(PortType::Queries)],
-    output: PortType::Hits,
-    summary: "passages or candidates ranked by late interaction",
-    parse: |tree, sources| Ok(Box::new(from_tree::<MultiVectorConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<MultiVectorConfig>(
+    "MultiVector",
+    &[InputPort::one(PortType::Hits).or(PortType::Queries)],
+    PortType::Hits,
+    "passages or candidates ranked by late interaction",
+);
 
 /// Fields of `MultiVector`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct MultiVectorConfig {
     /// Input node that produces candidates (Hits), or queries (Queries) to search the whole corpus for.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus to search, or `FromTurn`. Candidates must be of this corpus.
     pub corpus: CorpusRef,
     /// The encoder that returns token states.
     pub model: String,
-    /// Number of candidates to score, best first. Default 100.
-    #[serde(default = "retrieve::default_top")]
+    /// Number of candidates to score, best first.
+    #[field(default = 100, range = 1..=100_000)]
     pub depth: usize,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "retrieve::default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
     /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
     /// Default: none.
-    #[serde(default)]
     pub filter: Option<Filter>,
     /// How passages of the whole corpus are found: `Exact` (default) or, for large corpora,
     /// `Centroids(from: 2000, recall: 0.98)`.
-    #[serde(default)]
+    #[field(default)]
     pub index: TokenSearch,
 }
 
 /// How passages of the whole corpus are found.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[config]
+#[derive(Copy, Default, Serialize)]
 pub enum TokenSearch {
     /// The tokens of every permitted passage are compared.
     #[default]
@@ -91,23 +86,16 @@ pub enum TokenSearch {
 }
 
 /// The approximate index.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(Copy, Serialize)]
 pub struct CentroidSettings {
-    /// Number of passages from which on it is used; with fewer, the search is exact. Default 2,000.
-    #[serde(default = "two_thousand")]
+    /// Number of passages from which on it is used; with fewer, the search is exact.
+    #[field(default = 2000)]
     pub from: usize,
-    /// Share of the ten best passages that it is to find, above 0 and up to 1. It is measured with the corpus's own
-    /// queries when the centroids are learned. Default 0.98.
-    #[serde(default = "most")]
+    /// Share of the ten best passages that it is to find, above 0 and up to 1. It is measured with the corpus's own queries
+    /// when the centroids are learned.
+    #[field(default = 0.98)]
     pub recall: f32,
-}
-
-fn two_thousand() -> usize {
-    2000
-}
-fn most() -> f32 {
-    0.98
 }
 
 /// If at most one passage in this many is permitted, the search is exact.
@@ -128,17 +116,7 @@ impl TokenSearch {
     }
 }
 
-impl TokenSearch {
-    /// How `explain` shows it, after other settings.
-    fn explain(&self) -> String {
-        match self {
-            Self::Exact => String::new(),
-            Self::Centroids(CentroidSettings { from, recall }) => {
-                format!(", index: Centroids(from: {from}, recall: {recall})")
-            }
-        }
-    }
-}
+impl TokenSearch {}
 
 impl CentroidSettings {
     fn search(
@@ -164,8 +142,6 @@ impl CentroidSettings {
 
 impl OperatorConfig for MultiVectorConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("depth", self.depth, 1, 100_000);
-        check.range("top", self.top, 1, 100_000);
         if let TokenSearch::Centroids(CentroidSettings { recall, .. }) = self.index
             && !(recall > 0.0 && recall <= 1.0)
         {
@@ -191,13 +167,6 @@ impl OperatorConfig for MultiVectorConfig {
 
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(MultiVectorDefinition::new(models, &self.model, "MultiVector")?)])
-    }
-
-    fn explain(&self) -> String {
-        let Self { corpus, model, depth, top, filter, index, .. } = self;
-        let filter = retrieve::explained(filter.as_ref());
-        let index = index.explain();
-        format!("corpus: {corpus}, model: {model:?}, depth: {depth}, top: {top}{filter}{index}")
     }
 
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -33,30 +33,28 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
     ModelUse, Models, OfDocuments, Operator, OperatorConfig, OperatorError, OperatorKind, ScoreUse, StandingDocuments,
-    StandingQueries, built_at_once,
+    StandingQueries, built_at_once, config,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
-use turnflow_engine::spec::from_tree;
 
 use crate::fusion::min_max;
 use members::Scorer;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "RerankEnsemble",
-    inputs: &[InputPort::one(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "candidates reranked by weighted scores of several models",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RerankEnsembleConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<RerankEnsembleConfig>(
+    "RerankEnsemble",
+    &[InputPort::one(PortType::Hits)],
+    PortType::Hits,
+    "candidates reranked by weighted scores of several models",
+);
 
 /// How a member scores a candidate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum By {
     /// A pair classifier with one logit, or with two classes (the second logit minus the first).
     #[default]
@@ -87,54 +85,37 @@ impl By {
 }
 
 /// A member of the ensemble.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct Member {
     /// How the member scores: `CrossEncoder` (default), `BiEncoder`, `LateInteraction`, `Sparse`, `Likelihood` or
     /// `Score`.
-    #[serde(default)]
+    #[field(default)]
     pub by: By,
     /// The member's model. Required, except for `Score`, which has none.
-    #[serde(default)]
     pub model: Option<String>,
-    /// Weight of the member's score, ≥ 0. Default 1.
-    #[serde(default = "default_weight")]
+    /// Weight of the member's score, ≥ 0.
+    #[field(default = 1.0)]
     pub weight: f32,
 }
 
-fn default_weight() -> f32 {
-    1.0
-}
-
 /// Fields of `RerankEnsemble`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RerankEnsembleConfig {
     /// Input node that produces the candidates (hits).
-    #[serde(rename = "input")]
     _input: String,
     /// The members of the ensemble; at least one.
     pub members: Vec<Member>,
     /// One weight for each member, ≥ 0; overrides the members' own `weight`. `turnflow tune` writes weights in this
     /// form. Default: the members' own.
-    #[serde(default)]
     pub weights: Option<Vec<f32>>,
     /// The candidates' corpus, or `FromTurn`. If set, passage encodings come from its indexes. Default: none.
-    #[serde(default)]
     pub corpus: Option<CorpusRef>,
-    /// Number of candidates to score, best first. Default 100.
-    #[serde(default = "default_depth")]
+    /// Number of candidates to score, best first.
+    #[field(default = 100, range = 1..=100_000)]
     pub depth: usize,
-    /// Maximum number of passages to return. Default 10.
-    #[serde(default = "default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 10, range = 1..=100_000)]
     pub top: usize,
-}
-
-fn default_depth() -> usize {
-    100
-}
-fn default_top() -> usize {
-    10
 }
 
 impl RerankEnsembleConfig {
@@ -159,8 +140,6 @@ impl OperatorConfig for RerankEnsembleConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("depth", self.depth, 1, 100_000);
-        check.range("top", self.top, 1, 100_000);
         if self.members.is_empty() {
             check.error("wrong-value", "members", "at least one member is required");
             return;

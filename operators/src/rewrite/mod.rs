@@ -23,14 +23,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, built_at_once, config,
 };
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, SamplingFields};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::reply::Reply;
 use crate::models::generator;
@@ -39,13 +38,12 @@ use crate::rule_rewrite::{Rewritten, Rules, newest, rewrite, said};
 use crate::template::Template;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Rewrite",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Queries,
-    summary: "a standalone question, rewritten by a language model",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RewriteConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<RewriteConfig>(
+    "Rewrite",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Queries,
+    "a standalone question, rewritten by a language model",
+);
 
 const PLACES: &[&str] = &["question", "history", "examples"];
 const PLAIN: &str = include_str!("../../prompts/rewrite.txt");
@@ -53,7 +51,8 @@ const JSON: &str = include_str!("../../prompts/rewrite_json.txt");
 const EXAMPLES: &str = include_str!("../../prompts/rewrite_examples.txt");
 
 /// The form of the model's reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq)]
 pub enum Form {
     /// The query alone.
     #[default]
@@ -63,62 +62,43 @@ pub enum Form {
 }
 
 /// Fields of `Rewrite`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RewriteConfig {
     /// Input node that produces turns.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that rewrites the question.
     pub model: String,
     /// Form of the model's reply: `Plain` or `Json`. Default `Plain`.
-    #[serde(default)]
+    #[field(default)]
     pub form: Form,
     /// Prompt file. Default: `operators/prompts/rewrite.txt` or `rewrite_json.txt`, depending on `form`.
-    #[serde(default)]
+    #[field(unset = "built-in")]
     pub prompt: Option<FilePath>,
     /// File whose text fills the placeholder `{examples}`. Default: two examples for `Plain`, none for `Json`.
-    #[serde(default)]
     pub examples: Option<FilePath>,
-    /// Number of newest history utterances in the prompt. Default 10.
-    #[serde(default = "default_history")]
+    /// Number of newest history utterances in the prompt.
+    #[field(default = 10, range = 1..=1000)]
     pub history: usize,
     /// Number of newest turns that the rules and the prompt may use, each a question with its reply. Default: all for the
     /// rules, and `history` utterances for the prompt.
-    #[serde(default)]
+    #[field(range = 1..=10_000, unset = "all")]
     pub turns: Option<usize>,
-    /// Maximum length of each history utterance, in characters. Default 600.
-    #[serde(default = "default_characters")]
+    /// Maximum length of each history utterance, in characters.
+    #[field(default = 600, range = 1..=1_000_000)]
     pub characters: usize,
-    /// Maximum number of words in a rewritten question; a longer one is discarded. Default 80.
-    #[serde(default = "default_words")]
+    /// Maximum number of words in a rewritten question; a longer one is discarded.
+    #[field(default = 80, range = 1..=10_000)]
     pub words: usize,
-    /// Whether rules run first and the model is called only for references that they leave unresolved. Default false.
-    #[serde(default)]
+    /// Whether rules run first and the model is called only for references that they leave unresolved.
+    #[field(default)]
     pub rules: bool,
     /// Sampling settings. Omitted fields use the model's own settings.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
-}
-
-fn default_history() -> usize {
-    10
-}
-fn default_characters() -> usize {
-    600
-}
-fn default_words() -> usize {
-    80
 }
 
 impl OperatorConfig for RewriteConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("history", self.history, 1, 1000);
-        if let Some(turns) = self.turns {
-            check.range("turns", turns, 1, 10_000);
-        }
-        check.range("characters", self.characters, 1, 1_000_000);
-        check.range("words", self.words, 1, 10_000);
         check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
         if let Some(examples) = &self.examples {
@@ -128,16 +108,6 @@ impl OperatorConfig for RewriteConfig {
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         vec![ModelUse { field: "model", name: &self.model, capability: Capability::Generate }]
-    }
-
-    fn explain(&self) -> String {
-        let Self { model, form, history, characters, words, rules, .. } = self;
-        let prompt = self.prompt.as_ref().map_or("built-in", |file| &file.written);
-        format!(
-            "model: {model:?}, form: {form:?}, prompt: {prompt}, history: {history}, characters: {characters}, \
-             words: {words}, rules: {rules}, turns: {}",
-            self.turns.map_or("all".to_owned(), |turns| turns.to_string())
-        )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

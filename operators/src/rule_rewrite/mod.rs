@@ -31,89 +31,69 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, built_at_once,
+    BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    built_at_once, config,
 };
 use turnflow_engine::record::{PortType, Query, Speaker, Turn, Utterance, Value};
-use turnflow_engine::spec::from_tree;
 
 pub(crate) use memory::{Said, Weights};
 pub(crate) use resolve::{Rewritten, Rules, rewrite};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "RuleRewrite",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Queries,
-    summary: "a standalone question, rewritten by rules",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RuleRewriteConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<RuleRewriteConfig>(
+    "RuleRewrite",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Queries,
+    "a standalone question, rewritten by rules",
+);
 
 /// Fields of `RuleRewrite`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct RuleRewriteConfig {
     /// Input node that produces turns.
-    #[serde(rename = "input")]
     _input: String,
-    /// Whether pronouns, demonstratives and ellipses are replaced. Default true.
-    #[serde(default = "default_references")]
+    /// Whether pronouns, demonstratives and ellipses are replaced.
+    #[field(default = true)]
     pub references: bool,
-    /// Maximum number of content words in a short question. A short question depends on the conversation. Default 3.
-    #[serde(default = "default_short")]
+    /// Maximum number of content words in a short question. A short question depends on the conversation.
+    #[field(default = 3, range = 0..=100)]
     pub short: usize,
-    /// Maximum number of words added to a question that refers back. Default 3.
-    #[serde(default = "default_terms")]
+    /// Maximum number of words added to a question that refers back.
+    #[field(default = 3, range = 0..=100)]
     pub terms: usize,
-    /// Maximum number of words added to a short question. Default 5.
-    #[serde(default = "default_terms_short")]
+    /// Maximum number of words added to a short question.
+    #[field(default = 5, range = 0..=100)]
     pub terms_short: usize,
-    /// Whether words are added even if every reference was replaced. Default true.
-    #[serde(default = "default_references")]
+    /// Whether words are added even if every reference was replaced.
+    #[field(default = true)]
     pub expand_resolved: bool,
-    /// Weight of a turn relative to the next turn, 0 to 1. Default 0.5.
-    #[serde(default = "default_half")]
+    /// Weight of a turn relative to the next turn, 0 to 1.
+    #[field(default = 0.5, range = 0.0..=1.0)]
     pub decay: f32,
-    /// Weight of the agent's words relative to the user's, 0 to 1. Default 0.5.
-    #[serde(default = "default_half")]
+    /// Weight of the agent's words relative to the user's, 0 to 1.
+    #[field(default = 0.5, range = 0.0..=1.0)]
     pub agent: f32,
-    /// Number of content words to read from the start of each agent reply. Default 30.
-    #[serde(default = "default_agent_words")]
+    /// Number of content words to read from the start of each agent reply.
+    #[field(default = 30)]
     pub agent_words: usize,
     /// Number of newest turns to remember, each a question with its reply. Default: all.
-    #[serde(default)]
+    #[field(range = 1..=10_000, unset = "all")]
     pub turns: Option<usize>,
-}
-
-fn default_references() -> bool {
-    true
-}
-fn default_short() -> usize {
-    3
-}
-fn default_terms() -> usize {
-    3
-}
-fn default_terms_short() -> usize {
-    5
-}
-fn default_half() -> f32 {
-    0.5
-}
-fn default_agent_words() -> usize {
-    30
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        let weights = Weights { decay: default_half(), agent: default_half(), agent_words: default_agent_words() };
+        let weights = Weights {
+            decay: RuleRewriteConfig::default_decay(),
+            agent: RuleRewriteConfig::default_agent(),
+            agent_words: RuleRewriteConfig::default_agent_words(),
+        };
         Self {
-            resolve: default_references(),
-            short: default_short(),
-            few: default_terms(),
-            many: default_terms_short(),
+            resolve: RuleRewriteConfig::default_references(),
+            short: RuleRewriteConfig::default_short(),
+            few: RuleRewriteConfig::default_terms(),
+            many: RuleRewriteConfig::default_terms_short(),
             expand_resolved: true,
             weights,
         }
@@ -121,26 +101,6 @@ impl Default for Rules {
 }
 
 impl OperatorConfig for RuleRewriteConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("short", self.short, 0, 100);
-        check.range("terms", self.terms, 0, 100);
-        check.range("terms_short", self.terms_short, 0, 100);
-        check.range("decay", self.decay, 0.0, 1.0);
-        check.range("agent", self.agent, 0.0, 1.0);
-        if let Some(turns) = self.turns {
-            check.range("turns", turns, 1, 10_000);
-        }
-    }
-
-    fn explain(&self) -> String {
-        let Self { references, short, terms, terms_short, expand_resolved, decay, agent, agent_words, .. } = self;
-        format!(
-            "references: {references}, short: {short}, terms: {terms}, terms_short: {terms_short}, \
-             expand_resolved: {expand_resolved}, decay: {decay}, agent: {agent}, agent_words: {agent_words}, turns: {}",
-            self.turns.map_or("all".to_owned(), |turns| turns.to_string())
-        )
-    }
-
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
             let weights = Weights { decay: self.decay, agent: self.agent, agent_words: self.agent_words };

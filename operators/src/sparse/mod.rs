@@ -17,48 +17,42 @@ mod standing;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, Capability, ComponentContext, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Permitted,
-    StandingQueries,
+    StandingQueries, config,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Priority, Role, SparseEmbedder, SparseVector};
 use turnflow_engine::record::{Hit, PortType};
-use turnflow_engine::spec::from_tree;
 
 use crate::content::{Scans, nearest};
 use crate::models::able;
-use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Notes, Search, Settings};
+use crate::retrieve::{ByModel, Divided, ModelRetriever, Notes, Search, Settings};
 use index::{Asked, scans, search_weight};
 pub(crate) use index::{SparseDefinition, SparseReader, product};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Sparse",
-    inputs: &[InputPort::one(PortType::Queries)],
-    output: PortType::Hits,
-    summary: "passages ranked by learned term weights",
-    parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<SparseConfig>(tree, sources)?))),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<ByModel<SparseConfig>>(
+    "Sparse",
+    &[InputPort::one(PortType::Queries)],
+    PortType::Hits,
+    "passages ranked by learned term weights",
+);
 
 /// Fields of `Sparse`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct SparseConfig {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
     /// The sparse encoder.
     pub model: String,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "retrieve::default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
     /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
     /// Default: none.
-    #[serde(default)]
     pub filter: Option<Filter>,
 }
 

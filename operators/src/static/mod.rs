@@ -26,46 +26,40 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, Capability, ComponentContext, CorpusRef, Index, IndexDefinition, IndexError, InputPort, Inventory,
-    Models, OperatorError, OperatorKind, Permitted,
+    Models, OperatorError, OperatorKind, Permitted, config,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::WordVectors;
 use turnflow_engine::record::{Hit, PortType};
-use turnflow_engine::spec::from_tree;
 
 use crate::models::{able, short_fingerprint};
-use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Notes, Search, Settings};
+use crate::retrieve::{ByModel, Divided, ModelRetriever, Notes, Search, Settings};
 use index::{StaticIndex, StaticReader};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Static",
-    inputs: &[InputPort::one(PortType::Queries)],
-    output: PortType::Hits,
-    summary: "passages ranked by the cosine of averaged word vectors",
-    parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<StaticConfig>(tree, sources)?))),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<ByModel<StaticConfig>>(
+    "Static",
+    &[InputPort::one(PortType::Queries)],
+    PortType::Hits,
+    "passages ranked by the cosine of averaged word vectors",
+);
 
 /// Fields of `Static`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct StaticConfig {
     /// Input node that produces queries.
-    #[serde(rename = "input")]
     _input: String,
     /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
     /// The word vectors.
     pub model: String,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "retrieve::default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
     /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
     /// Default: none.
-    #[serde(default)]
     pub filter: Option<Filter>,
 }
 

@@ -30,57 +30,44 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, built_at_once, config,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::{InferenceError, Priority, RowScorer};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
-use turnflow_engine::spec::from_tree;
 
 use crate::models::able;
 use features::MATCHES;
 pub use features::{List, candidates, columns, rows};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "TreeRerank",
-    inputs: &[InputPort::many(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "candidates of several lists reranked by boosted trees",
-    parse: |tree, sources| Ok(Box::new(from_tree::<TreeRerankConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::of::<TreeRerankConfig>(
+    "TreeRerank",
+    &[InputPort::many(PortType::Hits)],
+    PortType::Hits,
+    "candidates of several lists reranked by boosted trees",
+);
 
 /// Fields of `TreeRerank`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct TreeRerankConfig {
     /// Input nodes that produce hits. The features have the names of these nodes.
     pub inputs: Vec<String>,
     /// The trees. Default: none; then the sum of reciprocal ranks orders the candidates.
-    #[serde(default)]
+    #[field(unset = "none")]
     pub model: Option<String>,
-    /// Number of passages of each list that are candidates, best first. Default 80.
-    #[serde(default = "default_depth")]
+    /// Number of passages of each list that are candidates, best first.
+    #[field(default = 80, range = 1..=10_000)]
     pub depth: usize,
-    /// Maximum number of passages to return. Default 100.
-    #[serde(default = "default_top")]
+    /// Maximum number of passages to return.
+    #[field(default = 100, range = 1..=100_000)]
     pub top: usize,
-}
-
-fn default_depth() -> usize {
-    80
-}
-fn default_top() -> usize {
-    100
 }
 
 impl OperatorConfig for TreeRerankConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("depth", self.depth, 1, 10_000);
-        check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
             check.error("wrong-value", "inputs", "at least one input is required");
         }
@@ -93,11 +80,6 @@ impl OperatorConfig for TreeRerankConfig {
 
     fn candidates(&self) -> Option<usize> {
         Some(self.depth)
-    }
-
-    fn explain(&self) -> String {
-        let model = self.model.as_ref().map_or_else(|| "none".to_owned(), |model| format!("{model:?}"));
-        format!("model: {model}, depth: {}, top: {}", self.depth, self.top)
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -12,7 +12,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+    BuildFuture, Capability, ComponentContext, Configured, Model, ModelConfig, ModelKind, loaded_at_once,
 };
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
@@ -45,12 +45,11 @@ const DIMENSION: usize = 384;
 #[derive(Debug)]
 struct Hashed;
 
+impl Configured for Hashed {}
+
 impl ModelConfig for Hashed {
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::Embed]
-    }
-    fn explain(&self) -> String {
-        String::new()
     }
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
         loaded_at_once(|| {
@@ -116,6 +115,7 @@ fn start(base: &std::path::Path, retriever: &str) -> Engine {
     catalog.models.push(ModelKind {
         name: "Hashed",
         summary: "a vector of the text's hash",
+        fields: Hashed::fields,
         parse: |_, _| Ok(Box::new(Hashed)),
     });
     let planned = plan(load_str("bench", base, &pipeline(retriever), &[]), &catalog);

@@ -12,7 +12,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+    BuildFuture, Capability, ComponentContext, Configured, Model, ModelConfig, ModelKind, loaded_at_once,
 };
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
@@ -40,12 +40,11 @@ const PIPELINE: &str = r#"Pipeline(
 #[derive(Debug)]
 struct Constant;
 
+impl Configured for Constant {}
+
 impl ModelConfig for Constant {
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::Embed]
-    }
-    fn explain(&self) -> String {
-        String::new()
     }
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
         loaded_at_once(|| {
@@ -97,6 +96,7 @@ fn cost_of_a_turn(criterion: &mut Criterion) {
     catalog.models.push(ModelKind {
         name: "Constant",
         summary: "the same vector for every text",
+        fields: Constant::fields,
         parse: |_, _| Ok(Box::new(Constant)),
     });
     let planned = plan(load_str("bench", &base, PIPELINE, &[]), &catalog);

@@ -25,7 +25,7 @@
 //!   prepares, runs and stores the rows.
 //! - `src/diagnostics.rs` renders errors, `src/graph.rs` draws a plan, `src/status_socket.rs` reports a running
 //!   pipeline's status to `top`, and `src/models/` fetches models by checksum and converts those that need it.
-//! - The test `tests/all/reference.rs` generates `pipelines/reference.md` from the catalog and the doc comments of the
+//! - The test `tests/all/reference.rs` generates `pipelines/reference.md` from the catalog, which has the fields of the
 //!   configurations, and fails if the file differs. With `TURNFLOW_GOLDEN=write` it writes the file.
 
 pub mod allocator;
@@ -42,7 +42,7 @@ use std::sync::LazyLock;
 
 use turnflow_engine::component::Catalog;
 
-/// Generated from the doc comments; a test checks that it is up to date.
+/// Generated from the catalog; a test checks that it is up to date.
 const REFERENCE: &str = include_str!("../../reference.md");
 
 /// All components of turnflow.

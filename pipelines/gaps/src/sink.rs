@@ -22,15 +22,15 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::time::Instant;
 use turnflow_engine::component::{
     Building, Capability, Check, ComponentContext, ComponentError, ModelUse, Models, SinkConfig, SinkKind, built,
+    config,
 };
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::inference::{Embedder, Priority, Role};
 use turnflow_engine::record::{AnswerRecord, Status};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use crate::journal::Outcome;
 use crate::kept::{Kept, Meters, Need, New, short};
@@ -44,55 +44,36 @@ const LONGEST: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(200);
 
 /// Fields of `Gaps`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct GapsConfig {
     /// Input node that produces answers.
-    #[serde(rename = "input")]
     _input: String,
     /// The model that turns questions into vectors.
     pub model: String,
     /// The journal: a file that only this node writes. It is created if it does not exist.
     pub path: FilePath,
     /// A file that gets a line for each edit that settled questions or broke answers. Default: none.
-    #[serde(default)]
     pub edits: Option<FilePath>,
     /// Least mean cosine of a question and the questions of its group, 0 to 1. Default: chosen by the questions.
-    #[serde(default)]
+    #[field(range = 0.0..=1.0, unset = "chosen by the questions")]
     pub threshold: Option<f32>,
     /// An answer with a lower `checks.confidence` is a gap, 0 to 1. Default: confidence does not matter.
-    #[serde(default)]
+    #[field(range = 0.0..=1.0)]
     pub min_confidence: Option<f64>,
     /// An answer with a lower `checks.nli.entailment` is a gap, 0 to 1. Default: entailment does not matter.
-    #[serde(default)]
+    #[field(range = 0.0..=1.0)]
     pub min_entailment: Option<f64>,
-    /// Seconds without a further answer after which an edit is told, 0.1 to 60. Default 1.
-    #[serde(default = "default_settle")]
+    /// Seconds without a further answer after which an edit is told, 0.1 to 60.
+    #[field(default = 1.0, range = 0.1..=60.0)]
     pub settle_s: f64,
 }
 
-fn default_settle() -> f64 {
-    1.0
-}
-
 /// Entry in the table of sinks.
-pub const KIND: SinkKind = SinkKind {
-    name: "Gaps",
-    summary: "questions without an answer, in groups, and what edits did to them",
-    parse: |tree, sources| Ok(Box::new(from_tree::<GapsConfig>(tree, sources)?)),
-};
+pub const KIND: SinkKind =
+    SinkKind::of::<GapsConfig>("Gaps", "questions without an answer, in groups, and what edits did to them");
 
 impl SinkConfig for GapsConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("settle_s", self.settle_s, 0.1, 60.0);
-        if let Some(threshold) = self.threshold {
-            check.range("threshold", threshold, 0.0, 1.0);
-        }
-        for (field, bound) in [("min_confidence", self.min_confidence), ("min_entailment", self.min_entailment)] {
-            if let Some(bound) = bound {
-                check.range(field, bound, 0.0, 1.0);
-            }
-        }
         for (field, path) in [("path", Some(&self.path)), ("edits", self.edits.as_ref())] {
             if let Some(path) = path.filter(|path| path.path.is_dir()) {
                 check.error("no-such-path", field, format!("`{}` is a directory, not a file", path.written));
@@ -114,20 +95,6 @@ impl SinkConfig for GapsConfig {
 
     fn another_file(&self) -> Option<PathBuf> {
         self.edits.as_ref().map(|edits| edits.path.clone())
-    }
-
-    fn explain(&self) -> String {
-        let Self { model, path, threshold, settle_s, .. } = self;
-        let edits = self.edits.as_ref().map(|edits| format!(", edits: {:?}", edits.written)).unwrap_or_default();
-        let threshold = threshold.map_or("chosen by the questions".to_owned(), |threshold| threshold.to_string());
-        let bound =
-            |name: &str, bound: Option<f64>| bound.map(|bound| format!(", {name}: {bound}")).unwrap_or_default();
-        format!(
-            "model: {model}, path: {:?}{edits}, threshold: {threshold}{}{}, settle_s: {settle_s}",
-            path.written,
-            bound("min_confidence", self.min_confidence),
-            bound("min_entailment", self.min_entailment)
-        )
     }
 
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> Building<'a, dyn AnswerSink> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildFuture, Capability, Catalog, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+    BuildFuture, Capability, Catalog, ComponentContext, Configured, Model, ModelConfig, ModelKind, loaded_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 
@@ -26,15 +26,18 @@ pub(crate) fn catalog() -> Catalog {
 struct RandomVectors;
 
 /// Entry in the table of models.
-const KIND: ModelKind =
-    ModelKind { name: "Random", summary: "random vectors", parse: |_, _| Ok(Box::new(RandomVectors)) };
+const KIND: ModelKind = ModelKind {
+    name: "Random",
+    summary: "random vectors",
+    fields: RandomVectors::fields,
+    parse: |_, _| Ok(Box::new(RandomVectors)),
+};
+
+impl Configured for RandomVectors {}
 
 impl ModelConfig for RandomVectors {
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::Embed]
-    }
-    fn explain(&self) -> String {
-        String::new()
     }
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
         loaded_at_once(|| {

@@ -7,6 +7,7 @@
 mod looks;
 
 use serde::{Deserialize, Serialize};
+use turnflow_engine::component::config;
 use turnflow_engine::inference::{Picture, PictureLine};
 
 pub(crate) use self::looks::look;
@@ -18,7 +19,8 @@ pub(crate) const MOST_PICTURES: usize = 2000;
 pub(crate) const MOST_PIXELS: usize = 16_000_000;
 
 /// When pictures are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[config]
+#[derive(Copy, Default, PartialEq, Eq, Serialize)]
 pub enum OcrMode {
     /// Pictures, and pages without text or of which many letters are not known.
     #[default]

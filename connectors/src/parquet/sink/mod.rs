@@ -54,9 +54,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use turnflow_engine::claims::real;
-use turnflow_engine::component::{Building, Check, ComponentContext, Models, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, Configured, Models, SinkConfig, SinkKind, SinkMode, config,
+};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, Recovered, Search, SinkPosition, Syncing,
 };
@@ -68,45 +69,33 @@ use crate::open_once::Opened;
 use crate::shape::{Shape, When};
 
 /// Fields of `ParquetSink`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct ParquetSinkConfig {
     /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// Path of the directory, relative to the pipeline file. It is created if it does not exist.
     pub path: FilePath,
-    /// Maximum number of answers in a file. Default: 100,000.
-    #[serde(default = "max_answers")]
+    /// Maximum number of answers in a file.
+    #[field(default = 100_000, range = 1..=10_000_000)]
     pub max_answers: u64,
-    /// Maximum size of the answers in a file, in MiB of JSON; the answer that reaches it is the last one. Default: 128.
-    #[serde(default = "max_mb")]
+    /// Maximum size of the answers in a file, in MiB of JSON; the answer that reaches it is the last one.
+    #[field(default = 128, range = 1..=1024)]
     pub max_mb: u64,
-    /// Seconds after which a file is closed, counted from its first answer. Default: 60.
-    #[serde(default = "max_seconds")]
+    /// Seconds after which a file is closed, counted from its first answer.
+    #[field(default = 60.0, range = 0.1..=86_400.0)]
     pub max_seconds: f64,
     /// Which answers the sink gets: `Answered`, `Idk`, `Failed`, `Any([…])` of these, or `Jq("…")`, a program over the
     /// answer's record whose value is true. Default: all.
-    #[serde(default)]
     pub when: Option<When>,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
-    #[serde(default)]
     pub mode: Option<SinkMode>,
-}
-
-fn max_answers() -> u64 {
-    100_000
-}
-fn max_mb() -> u64 {
-    128
-}
-fn max_seconds() -> f64 {
-    60.0
 }
 
 /// Entry in the connector table.
 pub const KIND: SinkKind = SinkKind {
     name: "ParquetSink",
     summary: "Parquet files in a directory, with one row for each answer",
+    fields: ParquetSinkConfig::fields,
     parse: |tree, sources| {
         let config: ParquetSinkConfig = from_tree(tree, sources)?;
         Ok(Box::new(Claimed { about: config.path.path.join(ABOUT), config }))
@@ -140,15 +129,22 @@ impl ParquetSinkConfig {
     }
 }
 
+impl Configured for Claimed {
+    fn check_ranges(&self, check: &mut Check<'_>) {
+        self.config.check_ranges(check);
+    }
+
+    fn effective(&self) -> String {
+        self.config.effective()
+    }
+}
+
 impl SinkConfig for Claimed {
     fn validate(&self, check: &mut Check<'_>) {
         let config = &self.config;
         if config.path.path.exists() && !config.path.path.is_dir() {
             check.error("no-such-path", "path", format!("`{}` is a file, not a directory", config.path.written));
         }
-        check.range("max_answers", config.max_answers, 1, 10_000_000);
-        check.range("max_mb", config.max_mb, 1, 1024);
-        check.range("max_seconds", config.max_seconds, 0.1, 86_400.0);
         config.shape().validate(check);
     }
 
@@ -158,13 +154,6 @@ impl SinkConfig for Claimed {
 
     fn another_file(&self) -> Option<PathBuf> {
         Some(self.config.path.path.join("answers.parquet"))
-    }
-
-    fn explain(&self) -> String {
-        let ParquetSinkConfig { path, max_answers, max_mb, max_seconds, mode, .. } = &self.config;
-        let mode = mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
-        let (path, shape) = (&path.written, self.config.shape().explain());
-        format!("path: {path:?}, max_answers: {max_answers}, max_mb: {max_mb}, max_seconds: {max_seconds}{shape}{mode}")
     }
 
     fn mode(&self) -> Option<SinkMode> {

@@ -40,10 +40,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::table::{Columns, Table};
 use crate::jsonl_corpus::directory_of;
@@ -56,73 +55,46 @@ use crate::watch::FileStamp;
 const POLL: Duration = Duration::from_secs(1);
 
 /// Fields of `Parquet`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct ParquetConfig {
     /// Path of the file or of the directory with the files, relative to the pipeline file.
     pub path: FilePath,
-    /// Whether to look for new and changed files (true) or to stop after those that exist (false). Default: false.
-    #[serde(default)]
+    /// Whether to look for new and changed files (true) or to stop after those that exist (false).
+    #[field(default)]
     pub follow: bool,
-    /// Column that holds the conversation's id: text or whole numbers. Default: `conversation_id`.
-    #[serde(default = "conversation_id")]
+    /// Column that holds the conversation's id: text or whole numbers.
+    #[field(default = "conversation_id")]
     pub conversation_id: String,
-    /// Column that holds the turn's number: whole numbers, from 1. Default: `turn`.
-    #[serde(default = "turn")]
+    /// Column that holds the turn's number: whole numbers, from 1.
+    #[field(default = "turn")]
     pub turn: String,
-    /// Column that holds the speaker: `user` or `agent`. Default: `speaker`.
-    #[serde(default = "speaker")]
+    /// Column that holds the speaker: `user` or `agent`.
+    #[field(default = "speaker")]
     pub speaker: String,
-    /// Column that holds the text. Default: `text`.
-    #[serde(default = "text")]
+    /// Column that holds the text.
+    #[field(default = "text")]
     pub text: String,
-    /// Column that holds the corpus for retrievers with `corpus: FromTurn`; may be missing. Default: `collection`.
-    #[serde(default = "collection")]
+    /// Column that holds the corpus for retrievers with `corpus: FromTurn`; may be missing.
+    #[field(default = "collection")]
     pub collection: String,
     /// Column that holds when the turn was: seconds since the Unix epoch, or a date with time, in UTC if the column has no
-    /// time zone; may be missing. Default: `timestamp`.
-    #[serde(default = "timestamp")]
+    /// time zone; may be missing.
+    #[field(default = "timestamp")]
     pub timestamp: String,
-    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter. Default: 1 MiB.
-    #[serde(default = "max_row_bytes")]
+    /// Maximum size of a row as JSON, in bytes. A larger row becomes a dead letter.
+    #[field(default = 1 << 20, range = 1..)]
     pub max_row_bytes: usize,
     /// What makes messages of rows in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. The columns above
     /// are not looked at then. Default: rows are turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
 }
 
-fn conversation_id() -> String {
-    "conversation_id".to_owned()
-}
-fn turn() -> String {
-    "turn".to_owned()
-}
-fn speaker() -> String {
-    "speaker".to_owned()
-}
-fn text() -> String {
-    "text".to_owned()
-}
-fn collection() -> String {
-    "collection".to_owned()
-}
-fn timestamp() -> String {
-    "timestamp".to_owned()
-}
-fn max_row_bytes() -> usize {
-    1 << 20
-}
-
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Parquet",
-    summary: "recorded turns in Parquet or Arrow files, one in each row",
-    parse: |tree, sources| Ok(Box::new(from_tree::<ParquetConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<ParquetConfig>("Parquet", "recorded turns in Parquet or Arrow files, one in each row");
 
 impl ParquetConfig {
     /// Builds the source. It accesses no file until it runs.
@@ -162,21 +134,7 @@ impl TurnSourceConfig for ParquetConfig {
                 check.error("wrong-value", name, message);
             }
         }
-        check.range("max_row_bytes", self.max_row_bytes, 1, usize::MAX);
         self.map_fields().validate(check);
-    }
-
-    fn explain(&self) -> String {
-        format!(
-            "path: {:?}, follow: {}, conversation_id: {:?}, turn: {:?}, speaker: {:?}, text: {:?}{}",
-            self.path.written,
-            self.follow,
-            self.conversation_id,
-            self.turn,
-            self.speaker,
-            self.text,
-            self.map_fields().explain()
-        )
     }
 
     fn file(&self) -> Option<&Path> {

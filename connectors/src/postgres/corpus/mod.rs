@@ -49,10 +49,10 @@ mod rows;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built, config,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusSource};
-use turnflow_engine::spec::from_tree;
 
 pub use self::follow::PostgresCorpus;
 use self::read::Query;
@@ -64,61 +64,57 @@ use crate::remote::lasting;
 use crate::secret::Secret;
 
 /// Fields of `Postgres`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct PostgresConfig {
     /// The server and the database, as in `postgres://user@host:5432/database?sslmode=require`. Without a password.
     pub url: String,
     /// Where the password is: `Env("NAME")` or `File("path")`. Default: none.
-    #[serde(default)]
     pub password: Option<Secret>,
     /// The query whose rows are documents: a SELECT.
     pub query: String,
-    /// The column with the id, which no two rows share. Default: `id`.
-    #[serde(default = "id")]
+    /// The column with the id, which no two rows share.
+    #[field(default = "id")]
     pub id: String,
-    /// The column with the title. It may be null or missing. Default: `title`.
-    #[serde(default = "title")]
+    /// The column with the title. It may be null or missing.
+    #[field(default = "title")]
     pub title: String,
-    /// The column with the text. Default: `text`.
-    #[serde(default = "text")]
+    /// The column with the text.
+    #[field(default = "text")]
     pub text: String,
     /// How changes are found: `Poll(…)`, `Cursor(…)`, `Notify(…)` or `Slot(…)`. Default: `Poll()`.
-    #[serde(default = "changes_default")]
+    #[field(default = Changes::Poll { every_s: 60.0 }, within)]
     pub changes: Changes,
-    /// Maximum size of a row as JSON, in bytes. A larger one becomes a dead letter. Default: 16,777,216.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of a row as JSON, in bytes. A larger one becomes a dead letter.
+    #[field(default = 16 << 20, range = 1..=256 << 20)]
     pub max_bytes: usize,
-    /// Seconds to wait for a reply of the server, such as the first rows of the query. Default: 300.
-    #[serde(default = "timeout_s")]
+    /// Seconds to wait for a reply of the server, such as the first rows of the query.
+    #[field(default = 300.0, range = 0.1..=86_400.0)]
     pub timeout_s: f64,
     /// What makes documents of rows in another form: `Jq("PROGRAM")` or `JqFile("PATH")`. Default: a row is a document.
-    #[serde(default)]
     pub map: Option<MapConfig>,
 }
 
 /// How changes are found.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(PartialEq)]
 pub enum Changes {
     /// By reading everything again.
     Poll {
-        /// Seconds between two reads. Default: 60.
-        #[serde(default = "minute")]
+        /// Seconds between two reads.
+        #[field(default = 60.0, range = 0.01..=1e9)]
         every_s: f64,
     },
     /// By a column of the query with increasing values.
     Cursor {
         /// The column, such as `updated_at` or `version`. It should have an index.
         column: String,
-        /// Seconds between two reads. Default: 1.
-        #[serde(default = "second")]
+        /// Seconds between two reads.
+        #[field(default = 1.0, range = 0.01..=1e9)]
         every_s: f64,
         /// A column that is true, or not null, if the row counts as deleted. Default: none.
-        #[serde(default)]
         deleted: Option<String>,
-        /// Seconds between two reads of everything, which find rows that are gone. 0 for never. Default: 3600.
-        #[serde(default = "hour")]
+        /// Seconds between two reads of everything, which find rows that are gone. 0 for never.
+        #[field(default = 3600.0, range = 0.0..=1e9)]
         compare_s: f64,
     },
     /// By notifications with the ids of changed rows.
@@ -133,84 +129,45 @@ pub enum Changes {
         /// The tables that the query reads, each with the column that has the document's id.
         tables: BTreeMap<String, String>,
         /// The publication that has these tables. It is created if it does not exist. Default: the name of the slot.
-        #[serde(default)]
         publication: Option<String>,
-        /// Seconds between two reads. Default: 1.
-        #[serde(default = "second")]
+        /// Seconds between two reads.
+        #[field(default = 1.0, range = 0.01..=1e9)]
         every_s: f64,
     },
 }
 
-fn id() -> String {
-    "id".to_owned()
-}
-fn title() -> String {
-    "title".to_owned()
-}
-fn text() -> String {
-    "text".to_owned()
-}
-fn changes_default() -> Changes {
-    Changes::Poll { every_s: minute() }
-}
-fn max_bytes() -> usize {
-    16 << 20
-}
-fn timeout_s() -> f64 {
-    300.0
-}
-fn minute() -> f64 {
-    60.0
-}
-fn second() -> f64 {
-    1.0
-}
-fn hour() -> f64 {
-    3600.0
-}
-
 /// Entry in the connector table.
-pub const KIND: CorpusSourceKind = CorpusSourceKind {
-    name: "Postgres",
-    summary: "the rows of a query of PostgreSQL, and their changes",
-    parse: |tree, sources| Ok(Box::new(from_tree::<PostgresConfig>(tree, sources)?)),
-};
+pub const KIND: CorpusSourceKind =
+    CorpusSourceKind::of::<PostgresConfig>("Postgres", "the rows of a query of PostgreSQL, and their changes");
 
 impl CorpusSourceConfig for PostgresConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check_server(check, &self.url, self.timeout_s);
+        check_server(check, &self.url);
         if let Err(problem) = inner(&self.query) {
             check.error("wrong-value", "query", problem);
         }
         for (field, column) in [("id", &self.id), ("title", &self.title), ("text", &self.text)] {
             check_name(check, field, column);
         }
-        check.range("max_bytes", self.max_bytes, 1, 256 << 20);
         RowMap::validate(self.map.as_ref(), check);
-        check.within("changes", |check| {
-            let every_s = match &self.changes {
-                Changes::Poll { every_s } => every_s,
-                Changes::Cursor { column, every_s, deleted, compare_s } => {
-                    check_name(check, "column", column);
-                    deleted.iter().for_each(|deleted| check_name(check, "deleted", deleted));
-                    check.range("compare_s", *compare_s, 0.0, 1e9);
-                    every_s
+        check.within("changes", |check| match &self.changes {
+            Changes::Poll { .. } => {}
+            Changes::Cursor { column, deleted, .. } => {
+                check_name(check, "column", column);
+                deleted.iter().for_each(|deleted| check_name(check, "deleted", deleted));
+            }
+            Changes::Notify { channel } => check_name(check, "channel", channel),
+            Changes::Slot { name, tables, publication, .. } => {
+                check_slot(check, "name", name);
+                publication.iter().for_each(|publication| check_name(check, "publication", publication));
+                if tables.is_empty() {
+                    check.error("wrong-value", "tables", "`tables` must name the tables that the query reads");
                 }
-                Changes::Notify { channel } => return check_name(check, "channel", channel),
-                Changes::Slot { name, tables, publication, every_s } => {
-                    check_slot(check, "name", name);
-                    publication.iter().for_each(|publication| check_name(check, "publication", publication));
-                    if tables.is_empty() {
-                        check.error("wrong-value", "tables", "`tables` must name the tables that the query reads");
-                    }
-                    for (table, column) in tables {
-                        check_table(check, "tables", table);
-                        check_name(check, "tables", column);
-                    }
-                    every_s
+                for (table, column) in tables {
+                    check_table(check, "tables", table);
+                    check_name(check, "tables", column);
                 }
-            };
-            check.range("every_s", *every_s, 0.01, 1e9);
+            }
         });
     }
 

@@ -41,12 +41,10 @@ mod cursor;
 mod inserts;
 mod values;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
-use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built, config};
 use turnflow_engine::connector::{ConnectorError, Mode, TurnOutput, TurnSource};
-use turnflow_engine::spec::from_tree;
 
 use super::connect::{Calls, Server, check_server};
 use super::names::{Table, check_name, check_slot, check_table};
@@ -55,46 +53,43 @@ use crate::remote::{Retry, lasting, passing};
 use crate::secret::Secret;
 
 /// Fields of `Postgres`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct PostgresConfig {
     /// The server and the database, as in `postgres://user@host:5432/database?sslmode=require`. Without a password.
     pub url: String,
     /// Where the password is: `Env("NAME")` or `File("path")`. Default: none.
-    #[serde(default)]
     pub password: Option<Secret>,
     /// The table with its schema, as in `public.turns`.
     pub table: String,
     /// How new rows are found: `Cursor(…)` or `Slot(…)`.
+    #[field(within)]
     pub follow: Follow,
-    /// Maximum size of a row as JSON, in bytes. A larger one becomes a dead letter. Default: 1,048,576.
-    #[serde(default = "max_bytes")]
+    /// Maximum size of a row as JSON, in bytes. A larger one becomes a dead letter.
+    #[field(default = 1 << 20, range = 1..=256 << 20)]
     pub max_bytes: usize,
-    /// Seconds to wait for a reply of the server. Default: 60.
-    #[serde(default = "timeout_s")]
+    /// Seconds to wait for a reply of the server.
+    #[field(default = 60.0, range = 0.1..=86_400.0)]
     pub timeout_s: f64,
     /// What makes messages of records in another form: `Preset("NAME")`, `Jq("PROGRAM")` or `JqFile("PATH")`. Default:
     /// records are turn records.
-    #[serde(default)]
     pub map: Option<MapConfig>,
     /// With `map`: how messages become turns.
-    #[serde(default)]
+    #[field(default, within, hidden)]
     pub conversations: ConversationsConfig,
 }
 
 /// How new rows are found.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
+#[derive(PartialEq)]
 pub enum Follow {
     /// By a column with increasing values.
     Cursor {
         /// The column: unique, from 1, set by the insert from a sequence.
         column: String,
-        /// Seconds between two reads. Default: 0.5.
-        #[serde(default = "every_s")]
+        /// Seconds between two reads.
+        #[field(default = 0.5, range = 0.01..=86_400.0)]
         every_s: f64,
         /// A channel of `NOTIFY` that wakes the source before that time. Default: none.
-        #[serde(default)]
         channel: Option<String>,
     },
     /// By a replication slot.
@@ -102,30 +97,16 @@ pub enum Follow {
         /// The slot. It is created if it does not exist. No other pipeline may read it.
         name: String,
         /// The publication that has the table. It is created if it does not exist. Default: the name of the slot.
-        #[serde(default)]
         publication: Option<String>,
-        /// Seconds between two reads. Default: 0.5.
-        #[serde(default = "every_s")]
+        /// Seconds between two reads.
+        #[field(default = 0.5, range = 0.01..=86_400.0)]
         every_s: f64,
     },
 }
 
-fn max_bytes() -> usize {
-    1 << 20
-}
-fn timeout_s() -> f64 {
-    60.0
-}
-fn every_s() -> f64 {
-    0.5
-}
-
 /// Entry in the connector table.
-pub const KIND: TurnSourceKind = TurnSourceKind {
-    name: "Postgres",
-    summary: "the rows of a table of PostgreSQL, followed as it grows",
-    parse: |tree, sources| Ok(Box::new(from_tree::<PostgresConfig>(tree, sources)?)),
-};
+pub const KIND: TurnSourceKind =
+    TurnSourceKind::of::<PostgresConfig>("Postgres", "the rows of a table of PostgreSQL, followed as it grows");
 
 impl PostgresConfig {
     fn map_fields(&self) -> MapFields<'_> {
@@ -141,19 +122,16 @@ impl PostgresConfig {
 
 impl TurnSourceConfig for PostgresConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check_server(check, &self.url, self.timeout_s);
+        check_server(check, &self.url);
         self.map_fields().validate(check);
         check_table(check, "table", &self.table);
-        check.range("max_bytes", self.max_bytes, 1, 256 << 20);
         check.within("follow", |check| match &self.follow {
-            Follow::Cursor { column, every_s, channel } => {
+            Follow::Cursor { column, channel, .. } => {
                 check_name(check, "column", column);
-                check.range("every_s", *every_s, 0.01, 86_400.0);
                 channel.iter().for_each(|channel| check_name(check, "channel", channel));
             }
-            Follow::Slot { name, publication, every_s } => {
+            Follow::Slot { name, publication, .. } => {
                 check_slot(check, "name", name);
-                check.range("every_s", *every_s, 0.01, 86_400.0);
                 publication.iter().for_each(|publication| check_name(check, "publication", publication));
             }
         });

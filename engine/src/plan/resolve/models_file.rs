@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{Resolver, head};
-use crate::component::{Catalog, Check, ModelUse, Parse, Texts};
+use crate::component::{Catalog, Check, Configured, ModelUse, Parse, Texts};
 use crate::plan::PlannedModel;
 use crate::spec::{Diagnostic, Sources, Span, Tree};
 
 /// The configuration in a file with `models`. The type must declare the field `models` as
 /// `IgnoredAny`; the planner reads it.
-pub trait ModelsFile {
-    /// Reports invalid values.
+pub trait ModelsFile: Configured {
+    /// Reports invalid values, besides those outside of the ranges of their fields.
     fn validate(&self, check: &mut Check<'_>);
     /// The models that it uses. A nested field is written `outer.inner`.
     fn models(&self) -> Vec<ModelUse<'_>>;

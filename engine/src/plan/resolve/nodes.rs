@@ -186,7 +186,10 @@ impl Resolver<'_> {
                 continue;
             }
             let inside = path.iter().try_fold(tree, |tree, field| tree.get(field)).unwrap_or(tree);
-            self.validated(owner, inside, |check| config.validate(check));
+            self.validated(owner, inside, |check| {
+                config.check_ranges(check);
+                config.validate(check);
+            });
             self.uses(owner, inside, config, &|_| true, models, corpora);
         }
         Some(NodeKind::Operator(typed.whole()?))

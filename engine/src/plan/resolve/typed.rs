@@ -2,7 +2,7 @@
 //! configuration are reported at once.
 
 use super::Resolver;
-use crate::component::{Check, Parse};
+use crate::component::{Check, Configured, Parse};
 use crate::spec::{Diagnostic, Entry, Name, Problem, Span, SpecError, Tree};
 
 /// A configuration with the names of its invalid and missing fields. It can be checked for further
@@ -86,7 +86,7 @@ impl Resolver<'_> {
     }
 
     /// Reports invalid values, except in fields that already have a diagnostic.
-    pub(super) fn validate<C: ?Sized>(
+    pub(super) fn validate<C: Configured + ?Sized>(
         &mut self,
         owner: &str,
         tree: &Tree,
@@ -98,10 +98,10 @@ impl Resolver<'_> {
             return;
         }
         let mut found = Vec::new();
-        validate(
-            &typed.config,
-            &mut Check { tree, owner, diagnostics: &mut found, texts: &mut self.texts, sources: self.sources },
-        );
+        let texts = &mut self.texts;
+        let mut check = Check { tree, owner, diagnostics: &mut found, texts, sources: self.sources };
+        typed.config.check_ranges(&mut check);
+        validate(&typed.config, &mut check);
         let told = |span: Span| {
             let value = |name: &String| tree.get(name).is_some_and(|value| value.span.contains(&span));
             typed.wrong.iter().any(value)

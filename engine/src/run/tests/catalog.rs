@@ -54,41 +54,18 @@ pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         inputs: const { &[InputPort::one(PortType::Turns)] },
         output: PortType::Hits,
         summary: "",
+        fields: Find::fields,
         parse: |tree, sources| Ok(Box::new(from_tree::<Find>(tree, sources)?)),
     }],
     models: vec![],
-    chunkers: vec![ChunkerKind {
-        name: "Lines",
-        summary: "",
-        parse: |tree, sources| Ok(Box::new(from_tree::<Lines>(tree, sources)?)),
-    }],
+    chunkers: vec![ChunkerKind::of::<Lines>("Lines", "")],
     corpus_sources: vec![
-        CorpusSourceKind {
-            name: "Listed",
-            summary: "",
-            parse: |tree, sources| Ok(Box::new(from_tree::<Listed>(tree, sources)?)),
-        },
-        CorpusSourceKind {
-            name: "Held",
-            summary: "",
-            parse: |tree, sources| Ok(Box::new(from_tree::<Held>(tree, sources)?)),
-        },
-        CorpusSourceKind {
-            name: "OneByOne",
-            summary: "",
-            parse: |tree, sources| Ok(Box::new(from_tree::<OneByOne>(tree, sources)?)),
-        },
-        CorpusSourceKind {
-            name: "Many",
-            summary: "",
-            parse: |tree, sources| Ok(Box::new(from_tree::<Many>(tree, sources)?)),
-        },
+        CorpusSourceKind::of::<Listed>("Listed", ""),
+        CorpusSourceKind::of::<Held>("Held", ""),
+        CorpusSourceKind::of::<OneByOne>("OneByOne", ""),
+        CorpusSourceKind::of::<Many>("Many", ""),
     ],
-    turn_sources: vec![TurnSourceKind {
-        name: "Spoken",
-        summary: "",
-        parse: |tree, sources| Ok(Box::new(from_tree::<Spoken>(tree, sources)?)),
-    }],
+    turn_sources: vec![TurnSourceKind::of::<Spoken>("Spoken", "")],
     sinks: vec![],
     passages: Some(super::passages::open),
     reference: String::new(),
@@ -104,10 +81,9 @@ struct Listed {
     documents: BTreeMap<String, String>,
 }
 
+impl Configured for Listed {}
+
 impl CorpusSourceConfig for Listed {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         built(Ok(Box::new(self.clone())))
     }
@@ -130,10 +106,9 @@ struct Held {
     path: std::path::PathBuf,
 }
 
+impl Configured for Held {}
+
 impl CorpusSourceConfig for Held {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         built(Ok(Box::new(self.clone())))
     }
@@ -164,10 +139,9 @@ struct OneByOne {
     texts: Vec<String>,
 }
 
+impl Configured for OneByOne {}
+
 impl CorpusSourceConfig for OneByOne {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         built(Ok(Box::new(self.clone())))
     }
@@ -199,10 +173,9 @@ struct Many {
     then: usize,
 }
 
+impl Configured for Many {}
+
 impl CorpusSourceConfig for Many {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         built(Ok(Box::new(self.clone())))
     }
@@ -228,10 +201,9 @@ impl CorpusSource for Many {
 #[derive(Clone, Debug, Deserialize)]
 struct Spoken {}
 
+impl Configured for Spoken {}
+
 impl TurnSourceConfig for Spoken {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
         built(Ok(Box::new(self.clone())))
     }
@@ -247,10 +219,9 @@ impl TurnSource for Spoken {
 #[derive(Clone, Debug, Deserialize)]
 struct Lines {}
 
+impl Configured for Lines {}
+
 impl ChunkerConfig for Lines {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {
         Arc::new(self.clone())
     }
@@ -276,6 +247,8 @@ struct Find {
     corpus: CorpusRef,
 }
 
+impl Configured for Find {}
+
 impl OperatorConfig for Find {
     fn asks_other_parts(&self) -> bool {
         true
@@ -285,9 +258,6 @@ impl OperatorConfig for Find {
     }
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(Definition)])
-    }
-    fn explain(&self) -> String {
-        String::new()
     }
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| Ok(Arc::new(Definition)))

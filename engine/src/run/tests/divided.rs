@@ -35,18 +35,11 @@ static PARTS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         inputs: const { &[InputPort::one(PortType::Turns)] },
         output: PortType::Queries,
         summary: "",
+        fields: Said::fields,
         parse: |tree, sources| Ok(Box::new(from_tree::<Said>(tree, sources)?)),
     }],
-    turn_sources: vec![TurnSourceKind {
-        name: "Log",
-        summary: "",
-        parse: |tree, sources| Ok(Box::new(from_tree::<Log>(tree, sources)?)),
-    }],
-    sinks: vec![SinkKind {
-        name: "Taking",
-        summary: "",
-        parse: |tree, sources| Ok(Box::new(from_tree::<Taking>(tree, sources)?)),
-    }],
+    turn_sources: vec![TurnSourceKind::of::<Log>("Log", "")],
+    sinks: vec![SinkKind::of::<Taking>("Taking", "")],
     models: vec![],
     chunkers: vec![],
     corpus_sources: vec![],
@@ -71,10 +64,9 @@ struct Log {
     _version: u32,
 }
 
+impl Configured for Log {}
+
 impl TurnSourceConfig for Log {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn is_divisible(&self) -> bool {
         true
     }
@@ -133,10 +125,9 @@ struct Said {
     prefix: String,
 }
 
+impl Configured for Said {}
+
 impl OperatorConfig for Said {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| Ok(Arc::new(self.clone())))
     }
@@ -165,10 +156,9 @@ struct Taking {
     owned: bool,
 }
 
+impl Configured for Taking {}
+
 impl SinkConfig for Taking {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn is_shared(&self) -> bool {
         !self.owned
     }

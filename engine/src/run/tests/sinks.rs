@@ -30,18 +30,11 @@ static SINKS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         inputs: const { &[InputPort::one(PortType::Turns)] },
         output: PortType::Queries,
         summary: "",
+        fields: Repeat::fields,
         parse: |tree, sources| Ok(Box::new(from_tree::<Repeat>(tree, sources)?)),
     }],
-    turn_sources: vec![TurnSourceKind {
-        name: "Counted",
-        summary: "",
-        parse: |tree, sources| Ok(Box::new(from_tree::<Counted>(tree, sources)?)),
-    }],
-    sinks: vec![SinkKind {
-        name: "Taking",
-        summary: "",
-        parse: |tree, sources| Ok(Box::new(from_tree::<Taking>(tree, sources)?)),
-    }],
+    turn_sources: vec![TurnSourceKind::of::<Counted>("Counted", "")],
+    sinks: vec![SinkKind::of::<Taking>("Taking", "")],
     models: vec![],
     chunkers: vec![],
     corpus_sources: vec![],
@@ -55,10 +48,9 @@ struct Counted {
     conversations: usize,
 }
 
+impl Configured for Counted {}
+
 impl TurnSourceConfig for Counted {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
         built(Ok(Box::new(self.clone())))
     }
@@ -85,10 +77,9 @@ struct Repeat {
     _input: String,
 }
 
+impl Configured for Repeat {}
+
 impl OperatorConfig for Repeat {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| Ok(Arc::new(self.clone())))
     }
@@ -112,10 +103,9 @@ struct Taking {
     hangs: bool,
 }
 
+impl Configured for Taking {}
+
 impl SinkConfig for Taking {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         async move {
             if self.hangs {

@@ -20,6 +20,7 @@ static GATED: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         inputs: const { &[InputPort::one(PortType::Turns)] },
         output: PortType::Queries,
         summary: "",
+        fields: Gated::fields,
         parse: |tree, sources| Ok(Box::new(from_tree::<Gated>(tree, sources)?)),
     }],
     turn_sources: CATALOG.turn_sources.clone(),
@@ -56,10 +57,9 @@ struct Gated {
     gate: usize,
 }
 
+impl Configured for Gated {}
+
 impl OperatorConfig for Gated {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| Ok(Arc::new(self.clone())))
     }

@@ -21,10 +21,11 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{InferenceError, Picture, PictureLine, PictureReader, Priority, Service, Usage};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::areas::{Area, Point, areas};
 use self::nets::{Finder, Letters, Place, Reader, Turner};
@@ -33,11 +34,7 @@ use super::load_model;
 use super::runtime::{Device, hash_file};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "Ocr",
-    summary: "reads the text in pictures and scans",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OcrConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind = ModelKind::of::<OcrConfig>("Ocr", "reads the text in pictures and scans");
 
 /// The networks' files.
 const FILES: [&str; 3] = ["find.onnx", "turn.onnx", "read.onnx"];
@@ -53,16 +50,14 @@ const VOTES: usize = 12;
 const DOUBTFUL: f32 = 0.6;
 
 /// Fields of `Ocr`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OcrConfig {
     /// Directory with the files `find.onnx`, `turn.onnx` and `read.onnx`.
     pub path: FilePath,
     /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
-    #[serde(default)]
+    #[field(default)]
     pub device: Device,
     /// Number of CPU threads for each network. Default: the number of cores.
-    #[serde(default)]
     pub threads: Option<usize>,
 }
 

@@ -37,12 +37,13 @@ mod tests;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
 use tokenizers::Tokenizer;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::chat::Chat;
 use self::generate::Decoder;
@@ -53,14 +54,14 @@ use super::load_model;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "OnnxDecoder",
-    summary: "a language model in ONNX: text generation, likelihoods and a tokenizer",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OnnxDecoderConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind = ModelKind::of::<OnnxDecoderConfig>(
+    "OnnxDecoder",
+    "a language model in ONNX: text generation, likelihoods and a tokenizer",
+);
 
 /// How a chat is rendered to one text.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[config]
+#[derive(Default)]
 pub enum Template {
     /// The ChatML format.
     #[default]
@@ -72,46 +73,37 @@ pub enum Template {
 }
 
 /// Fields of `OnnxDecoder`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OnnxDecoderConfig {
     /// ONNX model file.
     pub path: FilePath,
     /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
     /// How a chat is rendered to one text: `ChatMl` (default), `File(path)` or `Plain`.
-    #[serde(default)]
+    #[field(default)]
     pub template: Template,
     /// Tokens that end a text. Default: those of `<|im_end|>`, `<|endoftext|>`, `</s>`, `<|eot_id|>`, `<|end|>`,
     /// `<end_of_turn>` and `<eos>` that the tokenizer has.
-    #[serde(default)]
     pub eos: Option<Vec<String>>,
     /// The token for `bos_token` in templates. Default empty.
-    #[serde(default)]
+    #[field(default)]
     pub bos: String,
     /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n. With `Cuda`, the cache is copied to and from
     /// the GPU.
-    #[serde(default)]
+    #[field(default)]
     pub device: Device,
     /// Number of CPU threads. Default: the number of cores.
-    #[serde(default)]
+    #[field(range = 1..=1024)]
     pub threads: Option<usize>,
-    /// Maximum number of tokens of a prompt and its generated text together. Default 2048.
-    #[serde(default = "default_context")]
+    /// Maximum number of tokens of a prompt and its generated text together.
+    #[field(default = 2048, range = 16..=1_000_000)]
     pub context: usize,
-    /// Maximum number of texts that are decoded together; each beam counts as one. Default 8.
-    #[serde(default = "default_batch")]
+    /// Maximum number of texts that are decoded together; each beam counts as one.
+    #[field(default = 8, range = 1..=1024)]
     pub batch: usize,
     /// Default sampling settings, for fields that operators omit.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
-}
-
-fn default_context() -> usize {
-    2048
-}
-fn default_batch() -> usize {
-    8
 }
 
 /// End tokens of common model families.
@@ -126,11 +118,6 @@ impl ModelConfig for OnnxDecoderConfig {
         }
         if self.eos.as_ref().is_some_and(Vec::is_empty) {
             check.error("wrong-value", "eos", "at least one end token is required; omit `eos` for the default tokens");
-        }
-        check.range("context", self.context, 16, 1_000_000);
-        check.range("batch", self.batch, 1, 1024);
-        if let Some(threads) = self.threads {
-            check.range("threads", threads, 1, 1024);
         }
         check.sampling("sampling", &self.sampling);
         if self.sampling.over(&Sampling::default()).max_tokens >= self.context {

@@ -26,11 +26,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::{InferenceError, Limits, Priority, Service};
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, SamplingFields, TextStream};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::net::{Net, Request, Tell};
 use super::control::Encoder;
@@ -39,15 +40,11 @@ use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 use super::streamed::Streamed;
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "OnnxSeq2Seq",
-    summary: "an encoder-decoder in ONNX: text generation and a tokenizer",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OnnxSeq2SeqConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind =
+    ModelKind::of::<OnnxSeq2SeqConfig>("OnnxSeq2Seq", "an encoder-decoder in ONNX: text generation and a tokenizer");
 
 /// Fields of `OnnxSeq2Seq`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OnnxSeq2SeqConfig {
     /// ONNX file of the encoder.
     pub encoder: FilePath,
@@ -56,43 +53,30 @@ pub struct OnnxSeq2SeqConfig {
     /// The models' `tokenizer.json`.
     pub tokenizer: FilePath,
     /// The token that the decoder starts with. Default `"<pad>"`, as for T5.
-    #[serde(default = "default_start")]
+    #[field(default = "<pad>")]
     pub start: String,
     /// Tokens that end a text. Default `["</s>"]`.
-    #[serde(default = "default_eos")]
+    #[field(default = vec!["</s>".to_owned()])]
     pub eos: Vec<String>,
-    /// Maximum number of input tokens of the encoder, special ones included; longer prompts are cut in the parts that
-    /// allow it. Default 512.
-    #[serde(default = "default_max_input")]
+    /// Maximum number of input tokens of the encoder, special ones included; longer prompts are cut in the parts that allow
+    /// it.
+    #[field(default = 512, range = 8..=1_000_000)]
     pub max_input: usize,
-    /// Minimum number of tokens before a text may end. Default 0.
-    #[serde(default)]
+    /// Minimum number of tokens before a text may end.
+    #[field(default)]
     pub min_tokens: usize,
     /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
-    #[serde(default)]
+    #[field(default)]
     pub device: Device,
     /// Number of CPU threads. Default: the number of cores.
-    #[serde(default)]
+    #[field(range = 1..=1024)]
     pub threads: Option<usize>,
-    /// Maximum number of prompts in a batch. Default 8.
-    #[serde(default = "default_batch")]
+    /// Maximum number of prompts in a batch.
+    #[field(default = 8, range = 1..=1024)]
     pub batch: usize,
     /// Default sampling settings, for fields that operators omit.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
-}
-
-fn default_start() -> String {
-    "<pad>".to_owned()
-}
-fn default_eos() -> Vec<String> {
-    vec!["</s>".to_owned()]
-}
-fn default_max_input() -> usize {
-    512
-}
-fn default_batch() -> usize {
-    8
 }
 
 impl ModelConfig for OnnxSeq2SeqConfig {
@@ -102,11 +86,6 @@ impl ModelConfig for OnnxSeq2SeqConfig {
         check.exists("tokenizer", &self.tokenizer);
         if self.eos.is_empty() {
             check.error("wrong-value", "eos", "at least one end token is required");
-        }
-        check.range("max_input", self.max_input, 8, 1_000_000);
-        check.range("batch", self.batch, 1, 1024);
-        if let Some(threads) = self.threads {
-            check.range("threads", threads, 1, 1024);
         }
         check.sampling("sampling", &self.sampling);
         let most = self.sampling.over(&Sampling::default()).max_tokens;

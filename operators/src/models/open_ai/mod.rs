@@ -41,11 +41,12 @@ pub(super) mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, config,
+};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::FilePath;
 
 use self::request::Counter;
 use self::server::Server;
@@ -53,90 +54,57 @@ use super::load_model;
 use super::runtime::{Offsets, Tokens};
 
 /// Entry in the model table.
-pub const KIND: ModelKind = ModelKind {
-    name: "OpenAi",
-    summary: "a language model on an OpenAI-compatible server",
-    parse: |tree, sources| Ok(Box::new(from_tree::<OpenAiConfig>(tree, sources)?)),
-};
+pub const KIND: ModelKind = ModelKind::of::<OpenAiConfig>("OpenAi", "a language model on an OpenAI-compatible server");
 
 /// Fields of `OpenAi`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[config]
 pub struct OpenAiConfig {
     /// Base URL of the server, including `/v1`.
     pub url: String,
     /// The model's name on the server.
     pub model: String,
     /// Environment variable that holds the API key. Default: no key is sent.
-    #[serde(default)]
     pub key_env: Option<String>,
-    /// Time limit of one attempt, in seconds. Default 60.
-    #[serde(default = "default_timeout")]
+    /// Time limit of one attempt, in seconds.
+    #[field(default = 60.0, range = 0.001..=86_400.0)]
     pub timeout_s: f64,
-    /// Time limit between two pieces of a response, in seconds. Default 30.
-    #[serde(default = "default_silence")]
+    /// Time limit between two pieces of a response, in seconds.
+    #[field(default = 30.0, range = 0.001..=86_400.0)]
     pub silence_s: f64,
-    /// Maximum number of concurrent requests. Default 4.
-    #[serde(default = "default_concurrency")]
+    /// Maximum number of concurrent requests.
+    #[field(default = 4, range = 1..=10_000)]
     pub concurrency: usize,
-    /// Maximum number of retries after the first attempt. Default 4.
-    #[serde(default = "default_retries")]
+    /// Maximum number of retries after the first attempt.
+    #[field(default = 4, range = 0..=100)]
     pub retries: usize,
-    /// Pause before the first retry, in seconds; doubled for each further retry, less a jitter of up to a half that
-    /// depends on the prompt. Default 0.5.
-    #[serde(default = "default_pause")]
+    /// Pause before the first retry, in seconds; doubled for each further retry, less a jitter of up to a half that depends
+    /// on the prompt.
+    #[field(default = 0.5, range = 0.0..=3600.0)]
     pub pause_s: f64,
-    /// Context length of the model in tokens, generated ones included. Default 8192.
-    #[serde(default = "default_context")]
+    /// Context length of the model in tokens, generated ones included.
+    #[field(default = 8192, range = 16..=100_000_000)]
     pub context: usize,
     /// The model's `tokenizer.json`, for counting tokens. Default: none; the number is estimated as one token for every
     /// four bytes, and at least one for each word.
-    #[serde(default)]
     pub tokenizer: Option<FilePath>,
-    /// Whether requests at a temperature above 0 have a seed. Some servers refuse requests with one. Default true.
-    #[serde(default = "default_seeded")]
+    /// Whether requests at a temperature above 0 have a seed. Some servers refuse requests with one.
+    #[field(default = true)]
     pub seeded: bool,
     /// The name of the field that limits the number of tokens. Default `max_tokens`; newer models of OpenAI take only
     /// `max_completion_tokens`.
-    #[serde(default = "default_limit_field")]
+    #[field(default = "max_tokens")]
     pub limit_field: String,
     /// Further fields of each request, such as `{"reasoning_effort": "low"}`. A field whose value is `None` is left out,
-    /// such as `{"temperature": None}`. Default: none.
-    #[serde(default)]
+    /// such as `{"temperature": None}`.
+    #[field(default)]
     pub body: BTreeMap<String, Option<serde_json::Value>>,
     /// Whether replies begin with thoughts that have no opening tag, because the server's chat template has written it.
     /// Default: the replies tell, and the first one is streamed only when it is known.
-    #[serde(default)]
     pub unmarked_thoughts: Option<bool>,
     /// Default sampling settings, for fields that operators omit. The protocol supports only `max_tokens`,
     /// `temperature`, `top_p`, `seed` and `stop`.
-    #[serde(default)]
+    #[field(default)]
     pub sampling: SamplingFields,
-}
-
-fn default_timeout() -> f64 {
-    60.0
-}
-fn default_silence() -> f64 {
-    30.0
-}
-fn default_concurrency() -> usize {
-    4
-}
-fn default_retries() -> usize {
-    4
-}
-fn default_pause() -> f64 {
-    0.5
-}
-fn default_context() -> usize {
-    8192
-}
-fn default_seeded() -> bool {
-    true
-}
-fn default_limit_field() -> String {
-    "max_tokens".into()
 }
 
 impl ModelConfig for OpenAiConfig {
@@ -150,7 +118,6 @@ impl ModelConfig for OpenAiConfig {
 
     fn validate(&self, check: &mut Check<'_>) {
         self.server().validate(check);
-        check.range("context", self.context, 16, 100_000_000);
         if let Some(tokenizer) = &self.tokenizer {
             check.exists("tokenizer", tokenizer);
         }
@@ -215,7 +182,7 @@ impl OpenAiConfig {
     /// The settings of requests that differ from the usual ones.
     fn departures(&self) -> String {
         let mut all = String::new();
-        if self.limit_field != default_limit_field() {
+        if self.limit_field != Self::default_limit_field() {
             all.push_str(&format!(", limit_field: {}", self.limit_field));
         }
         for (name, value) in &self.body {

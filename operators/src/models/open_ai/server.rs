@@ -41,11 +41,6 @@ impl Server<'_> {
                 "must be the name of an environment variable in capitals, such as OPENAI_API_KEY",
             );
         }
-        check.range("timeout_s", self.timeout_s, 0.001, 86_400.0);
-        check.range("silence_s", self.silence_s, 0.001, 86_400.0);
-        check.range("pause_s", self.pause_s, 0.0, 3600.0);
-        check.range("concurrency", self.concurrency, 1, 10_000);
-        check.range("retries", self.retries, 0, 100);
     }
 
     /// The source of the key, for `explain`.

@@ -4,6 +4,8 @@ use std::io::IsTerminal;
 
 use anyhow::anyhow;
 use clap::Args;
+use turnflow_engine::component::fields::Fields;
+use turnflow_engine::component::reference::tables;
 use turnflow_engine::spec::did_you_mean;
 
 use super::{Fault, Outcome, catalog};
@@ -24,9 +26,9 @@ pub(super) fn run(args: &DocsArgs) -> Outcome {
         None => list(),
         Some(name) => {
             let found: Vec<&str> = sections().filter(|(title, _)| title == name).map(|(_, text)| text).collect();
-            if let Some((name, summary)) = kinds().find(|(kind, _)| found.is_empty() && kind == name) {
-                // A custom program added this kind without a reference.
-                println!("{name}: {summary}");
+            if let Some((name, summary, fields)) = kinds().find(|(kind, ..)| found.is_empty() && kind == name) {
+                // A custom program added this kind.
+                print!("{name}: {summary}\n\n{}", tables(fields()));
                 return Ok(());
             }
             if found.is_empty() {
@@ -47,15 +49,18 @@ fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     groups.filter_map(|text| Some((text.split_once('\n')?.0, text)))
 }
 
-/// Names and summaries of all kinds.
-fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// A kind's name, summary and fields.
+type Kind = (&'static str, &'static str, fn() -> &'static Fields);
+
+/// All kinds.
+fn kinds() -> impl Iterator<Item = Kind> {
     let catalog = catalog();
-    let nodes = catalog.operators.iter().map(|kind| (kind.name, kind.summary));
-    let nodes = nodes.chain(catalog.turn_sources.iter().map(|kind| (kind.name, kind.summary)));
-    let nodes = nodes.chain(catalog.sinks.iter().map(|kind| (kind.name, kind.summary)));
-    let others = catalog.models.iter().map(|kind| (kind.name, kind.summary));
-    let others = others.chain(catalog.chunkers.iter().map(|kind| (kind.name, kind.summary)));
-    nodes.chain(others).chain(catalog.corpus_sources.iter().map(|kind| (kind.name, kind.summary)))
+    let nodes = catalog.operators.iter().map(|kind| (kind.name, kind.summary, kind.fields));
+    let nodes = nodes.chain(catalog.turn_sources.iter().map(|kind| (kind.name, kind.summary, kind.fields)));
+    let nodes = nodes.chain(catalog.sinks.iter().map(|kind| (kind.name, kind.summary, kind.fields)));
+    let others = catalog.models.iter().map(|kind| (kind.name, kind.summary, kind.fields));
+    let others = others.chain(catalog.chunkers.iter().map(|kind| (kind.name, kind.summary, kind.fields)));
+    nodes.chain(others).chain(catalog.corpus_sources.iter().map(|kind| (kind.name, kind.summary, kind.fields)))
 }
 
 fn list() {

@@ -10,25 +10,24 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::component::{
-    BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-    built_at_once,
+    BuildFuture, Call, ComponentContext, Configured, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
 };
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::{Answer, PortType, Query, Speaker, Status, Utterance, Value};
 use turnflow_engine::run::{Engine, Options, TurnSources};
-use turnflow_engine::spec::{from_tree, load_str};
+use turnflow_engine::spec::load_str;
 
 use crate::support::{model, root, until};
 
 /// Writes `half` at once, and the rest when the gate opens.
-const WRITES: OperatorKind = OperatorKind {
-    name: "Writes",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Answers,
-    summary: "an answer that is written in two pieces, for tests",
-    parse: |tree, sources| Ok(Box::new(from_tree::<WritesConfig>(tree, sources)?)),
-};
+const WRITES: OperatorKind = OperatorKind::of::<WritesConfig>(
+    "Writes",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Answers,
+    "an answer that is written in two pieces, for tests",
+);
 
 static GATE: Semaphore = Semaphore::const_new(0);
 /// Calls that have begun, and futures of calls that are there.
@@ -42,11 +41,9 @@ struct WritesConfig {
     _input: String,
 }
 
-impl OperatorConfig for WritesConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
+impl Configured for WritesConfig {}
 
+impl OperatorConfig for WritesConfig {
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| Ok(Arc::new(Writes)))
     }

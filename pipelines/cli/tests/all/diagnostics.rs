@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use turnflow::diagnostics;
 use turnflow_engine::component::{
-    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+    BuildFuture, Capability, ComponentContext, Configured, Model, ModelConfig, ModelKind, loaded_at_once,
 };
 use turnflow_engine::plan::{Planned, plan_file};
 use turnflow_engine::spec::Override;
@@ -24,20 +24,23 @@ const DIRECTORY: &str = "tests/diagnostics";
 #[derive(Debug)]
 struct TokenizerOnly;
 
+impl Configured for TokenizerOnly {}
+
 impl ModelConfig for TokenizerOnly {
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::Tokenize]
-    }
-    fn explain(&self) -> String {
-        String::new()
     }
     fn load<'a>(&'a self, _: &'a ComponentContext) -> BuildFuture<'a, Model> {
         loaded_at_once(|| unreachable!("it is only planned with"))
     }
 }
 
-static TOKENIZER_ONLY: ModelKind =
-    ModelKind { name: "TokenizerOnly", summary: "cuts, and does not embed", parse: |_, _| Ok(Box::new(TokenizerOnly)) };
+static TOKENIZER_ONLY: ModelKind = ModelKind {
+    name: "TokenizerOnly",
+    summary: "cuts, and does not embed",
+    fields: TokenizerOnly::fields,
+    parse: |_, _| Ok(Box::new(TokenizerOnly)),
+};
 
 fn planned(file: &Path) -> Planned {
     let bytes = fs::read(file).unwrap();

@@ -8,25 +8,24 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-    built_at_once,
+    BuildFuture, Call, ComponentContext, Configured, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
 };
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::{Answer, PortType, Query, Status, Value};
 use turnflow_engine::run::{Engine, Options};
-use turnflow_engine::spec::{from_tree, load_str};
+use turnflow_engine::spec::load_str;
 
 use crate::support::answers;
 
 /// Of the conversation `a`, waits until another has been answered; of `p`, panics.
-const WAITS: OperatorKind = OperatorKind {
-    name: "Waits",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Answers,
-    summary: "an answer that names its thread, for tests",
-    parse: |tree, sources| Ok(Box::new(from_tree::<WaitsConfig>(tree, sources)?)),
-};
+const WAITS: OperatorKind = OperatorKind::of::<WaitsConfig>(
+    "Waits",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Answers,
+    "an answer that names its thread, for tests",
+);
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,11 +34,9 @@ struct WaitsConfig {
     _input: String,
 }
 
-impl OperatorConfig for WaitsConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
+impl Configured for WaitsConfig {}
 
+impl OperatorConfig for WaitsConfig {
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
             let (sender, receiver) = mpsc::channel();

@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow::CATALOG;
 use turnflow_engine::component::{
-    BuildFuture, Call, Catalog, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, built_at_once,
+    BuildFuture, Call, Catalog, ComponentContext, Configured, InputPort, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::connector::Mode;
 use turnflow_engine::dead_letter::DeadLetter;
@@ -19,18 +19,17 @@ use turnflow_engine::inference::InferenceError;
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::{Answer, AnswerRecord, PortType, Query, Status, TurnRecord, Value};
 use turnflow_engine::run::{Engine, Options};
-use turnflow_engine::spec::{from_tree, load_str};
+use turnflow_engine::spec::load_str;
 
 use crate::support::answers;
 
 /// Fails the first calls of each turn.
-const FLAKY: OperatorKind = OperatorKind {
-    name: "Flaky",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Answers,
-    summary: "an answer after some failures, for tests",
-    parse: |tree, sources| Ok(Box::new(from_tree::<FlakyConfig>(tree, sources)?)),
-};
+const FLAKY: OperatorKind = OperatorKind::of::<FlakyConfig>(
+    "Flaky",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Answers,
+    "an answer after some failures, for tests",
+);
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +46,8 @@ enum How {
     Lasting,
     Panic,
 }
+
+impl Configured for FlakyConfig {}
 
 impl OperatorConfig for FlakyConfig {
     fn explain(&self) -> String {

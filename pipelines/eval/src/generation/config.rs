@@ -13,7 +13,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Capability, Catalog, Check, ModelUse};
+use turnflow_engine::component::{Capability, Catalog, Check, Configured, ModelUse};
 use turnflow_engine::plan::{ModelsFile, PlannedModels, plan_models};
 use turnflow_engine::spec::{FilePath, from_tree, load};
 use turnflow_operators::nli::Label;
@@ -148,6 +148,8 @@ impl<'de> Deserialize<'de> for Judges {
         deserializer.deserialize_any(Names)
     }
 }
+
+impl Configured for MetricsConfig {}
 
 impl ModelsFile for MetricsConfig {
     fn validate(&self, check: &mut Check<'_>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use turnflow_engine::component::{Check, ModelUse};
+use turnflow_engine::component::{Check, Configured, ModelUse};
 use turnflow_engine::plan::ModelsFile;
 use turnflow_engine::spec::FilePath;
 
@@ -144,6 +144,11 @@ impl RowConfig {
         if is_local { self.local.as_ref() } else { self.file.as_ref() }
     }
 }
+
+impl Configured for MatrixConfig {}
+impl Configured for ColumnConfig {}
+impl Configured for RowConfig {}
+impl Configured for VariantConfig {}
 
 impl ModelsFile for MatrixConfig {
     fn validate(&self, check: &mut Check<'_>) {

@@ -10,7 +10,7 @@ use arrow_array::cast::AsArray;
 use crossbeam_channel::bounded;
 use futures::TryStreamExt;
 use tokio::runtime::Handle;
-use turnflow_engine::component::{Building, ComponentContext, CorpusSourceConfig, built};
+use turnflow_engine::component::{Building, ComponentContext, Configured, CorpusSourceConfig, built};
 use turnflow_engine::connector::{ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Stop};
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::{Document, Markup};
@@ -25,6 +25,8 @@ pub(super) struct Tagged {
     pub tag: String,
     pub version: u64,
 }
+
+impl Configured for Tagged {}
 
 impl CorpusSourceConfig for Tagged {
     fn explain(&self) -> String {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value as Json};
-use turnflow_engine::component::{Check, ModelUse};
+use turnflow_engine::component::{Check, Configured, ModelUse};
 use turnflow_engine::plan::ModelsFile;
 use turnflow_engine::record::Status;
 
@@ -139,6 +139,8 @@ impl TestConfig {
         self.turns.iter().filter(|said| matches!(said, Said::User(_))).count()
     }
 }
+
+impl Configured for TestConfig {}
 
 impl ModelsFile for TestConfig {
     fn validate(&self, check: &mut Check<'_>) {

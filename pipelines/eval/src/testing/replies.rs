@@ -18,7 +18,7 @@ use regex::Regex;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use turnflow_engine::component::{
-    BuildFuture, Capability, Catalog, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+    BuildFuture, Capability, Catalog, ComponentContext, Configured, Model, ModelConfig, ModelKind, loaded_at_once,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Generation, Generator, Prompt, Sampling, TextStream};
@@ -38,6 +38,7 @@ pub fn with_replies(catalog: &Catalog) -> Catalog {
 const KIND: ModelKind = ModelKind {
     name: "Replies",
     summary: "a model with fixed replies, for tests",
+    fields: Replies::fields,
     parse: |tree, sources| match &tree.kind {
         Kind::Tuple(_, items) if items.len() == 1 => Ok(Box::new(Replies(from_tree(&items[0], sources)?))),
         _ => {
@@ -91,6 +92,8 @@ pub(super) fn last_line(error: &regex::Error) -> String {
     let text = error.to_string();
     text.lines().next_back().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
+
+impl Configured for Replies {}
 
 impl ModelConfig for Replies {
     fn capabilities(&self) -> &'static [Capability] {

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use turnflow::CATALOG;
 use turnflow_engine::component::{
-    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, load_alone, loaded_at_once,
+    BuildFuture, Capability, ComponentContext, Configured, Model, ModelConfig, ModelKind, load_alone, loaded_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, SparseEmbedder, SparseVector, Vector};
 use turnflow_engine::plan::plan;
@@ -147,15 +147,15 @@ struct Known;
 pub(super) const KIND: ModelKind = ModelKind {
     name: "Known",
     summary: "vectors and terms that were computed before",
+    fields: Known::fields,
     parse: |_, _| Ok(Box::new(Known)),
 };
+
+impl Configured for Known {}
 
 impl ModelConfig for Known {
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::Embed, Capability::EmbedSparse]
-    }
-    fn explain(&self) -> String {
-        String::new()
     }
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
         loaded_at_once(|| {

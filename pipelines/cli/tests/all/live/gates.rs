@@ -10,14 +10,14 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::component::{
-    BuildFuture, Building, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, SinkConfig, SinkKind, built, built_at_once,
+    BuildFuture, Building, Call, ComponentContext, Configured, InputPort, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, SinkConfig, SinkKind, built, built_at_once,
 };
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery, Mode};
 use turnflow_engine::plan::{Plan, plan};
 use turnflow_engine::record::{Answer, PortType, Query, Status, Value};
 use turnflow_engine::run::{Engine, Options};
-use turnflow_engine::spec::{from_tree, load_str};
+use turnflow_engine::spec::load_str;
 
 use crate::support::until;
 
@@ -28,13 +28,12 @@ pub(super) fn gate(name: &str) -> Arc<Semaphore> {
     GATES.lock().unwrap().entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(0))).clone()
 }
 
-const GATE: OperatorKind = OperatorKind {
-    name: "Gate",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Answers,
-    summary: "an answer when the test says so",
-    parse: |tree, sources| Ok(Box::new(from_tree::<GateConfig>(tree, sources)?)),
-};
+const GATE: OperatorKind = OperatorKind::of::<GateConfig>(
+    "Gate",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Answers,
+    "an answer when the test says so",
+);
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,10 +43,9 @@ struct GateConfig {
     name: String,
 }
 
+impl Configured for GateConfig {}
+
 impl OperatorConfig for GateConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| Ok(Arc::new(Gate(gate(&self.name)))))
     }
@@ -73,11 +71,7 @@ impl Operator for Gate {
     }
 }
 
-const SLOW: SinkKind = SinkKind {
-    name: "Slow",
-    summary: "takes an answer when the test says so",
-    parse: |tree, sources| Ok(Box::new(from_tree::<SlowConfig>(tree, sources)?)),
-};
+const SLOW: SinkKind = SinkKind::of::<SlowConfig>("Slow", "takes an answer when the test says so");
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -87,10 +81,9 @@ struct SlowConfig {
     name: String,
 }
 
+impl Configured for SlowConfig {}
+
 impl SinkConfig for SlowConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> Building<'a, dyn AnswerSink> {
         built(Ok(Box::new(Slow { gate: gate(&self.name), took: took(&self.name) })))
     }

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::sync::Barrier;
 
-use turnflow_engine::component::{Building, Catalog, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::component::{
+    Building, Catalog, ComponentContext, Configured, CorpusSourceConfig, CorpusSourceKind, built,
+};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::plan::plan;
 use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::Options;
-use turnflow_engine::spec::{from_tree, load_str};
+use turnflow_engine::spec::load_str;
 
 use super::LEXICAL;
 use crate::support::{Asked, until};
@@ -23,11 +25,9 @@ struct Late;
 /// Until the workers have let the commit pass.
 static PASSED: Barrier = Barrier::new(2);
 
-impl CorpusSourceConfig for LateConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
+impl Configured for LateConfig {}
 
+impl CorpusSourceConfig for LateConfig {
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         built(Ok(Box::new(Late)))
     }
@@ -45,11 +45,7 @@ impl CorpusSource for Late {
     }
 }
 
-static LATE: &[CorpusSourceKind] = &[CorpusSourceKind {
-    name: "Late",
-    summary: "says late that it has read all",
-    parse: |tree, sources| Ok(Box::new(from_tree::<LateConfig>(tree, sources)?)),
-}];
+static LATE: &[CorpusSourceKind] = &[CorpusSourceKind::of::<LateConfig>("Late", "says late that it has read all")];
 
 /// Saying so moves no time; an engine that slept on then would never become ready.
 #[test]

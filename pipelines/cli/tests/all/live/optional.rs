@@ -9,13 +9,13 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, BuildFuture, Capability, Catalog, Check, ComponentContext, ComponentError, Model, ModelConfig,
-    ModelKind, loaded_at_once,
+    BuildError, BuildFuture, Capability, Catalog, Check, ComponentContext, ComponentError, Configured, Model,
+    ModelConfig, ModelKind, loaded_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, RowScorer, Vector};
 use turnflow_engine::plan::{ChangeKind, Plan, plan};
 use turnflow_engine::run::Options;
-use turnflow_engine::spec::{FilePath, from_tree, load_str};
+use turnflow_engine::spec::{FilePath, load_str};
 
 use crate::support::{Asked, Outcome};
 
@@ -28,15 +28,14 @@ struct Letters {
 
 const DIMENSION: usize = 26;
 
+impl Configured for Letters {}
+
 impl ModelConfig for Letters {
     fn validate(&self, check: &mut Check<'_>) {
         check.exists("path", &self.path);
     }
     fn capabilities(&self) -> &'static [Capability] {
         &[Capability::Embed, Capability::ScoreRows]
-    }
-    fn explain(&self) -> String {
-        String::new()
     }
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
         loaded_at_once(|| {
@@ -89,8 +88,7 @@ impl RowScorer for Foreign {
 
 fn catalog() -> Catalog {
     let mut catalog = turnflow::catalog();
-    let parse = |tree: &_, sources: &_| Ok(Box::new(from_tree::<Letters>(tree, sources)?) as Box<_>);
-    catalog.models.push(ModelKind { name: "Letters", summary: "counts letters", parse });
+    catalog.models.push(ModelKind::of::<Letters>("Letters", "counts letters"));
     catalog
 }
 
