@@ -10,6 +10,7 @@ use crate::decode::{self, Record, Source};
 use crate::jq::{Program, ProgramError};
 
 use crate::message::{Options, fields, flag, id, text_of, wrong};
+use crate::names::unknown;
 use crate::options::options;
 use crate::{Columns, MapError, Odd};
 
@@ -112,7 +113,7 @@ fn row(value: &Val, key: Option<&str>) -> Result<Row, String> {
                 groups = Some(list.ok_or_else(|| wrong(&name, "a text or a list of texts", &value))?);
             }
             "delete" => is_deleted = flag(&name, &value)?,
-            other => return Err(format!("the mapping gives a field `{other}`, which no document has")),
+            other => return Err(unknown(other, "document")),
         }
     }
     let own = own.or_else(|| key.map(str::to_owned));

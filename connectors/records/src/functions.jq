@@ -20,8 +20,11 @@ def sub($re; f): sub($re; f; "");
 
 # Lists, and parts of values.
 def flatten: flatten(1e9);
+def at_most($n; f): limit($n; f);
+def limit($n; f): if $n < 0 then error("limit takes no negative number") else at_most($n; f) end;
 def nth($n; f): if $n < 0 then error("there is no place \($n)") else first(skip($n; f)) end;
 def del(f): delpaths([path(f)]);
+def setpath(path; value): value as $value | path as $path | getpath($path) = $value;
 def pick(f): . as $whole | reduce path(f) as $path (null; setpath($path; $whole | getpath($path)));
 def from_entries:
   reduce .[] as $one ({}; . + {($one | if .key == null then .k // .name // .Name // .K // .Key else .key end):
@@ -31,9 +34,15 @@ def from_entries:
 def gamma: lgamma;
 def nearbyint: rint;
 def strftime($form):
-  if ($form | strings | length) > 200 then error("the form of a time has more than 200 letters") else time_by_form($form) end;
-def todateiso8601: strftime("%Y-%m-%dT%H:%M:%SZ");
+  if ($form | strings | length) > 200 then error("the form of a time has more than 200 letters")
+  elif $form | strings | contains("%c") or contains("%x") then
+    time_by_form([$form | split("%%")[]
+      | split("%c") | join("%a %b %e %H:%M:%S %Y") | split("%x") | join("%m/%d/%y")] | join("%%"))
+  else time_by_form($form) end;
+def todateiso8601: time_by_form("%Y-%m-%dT%H:%M:%SZ");
 def todate: todateiso8601;
+def seconds_of_parts: mktime;
+def mktime: seconds_of_parts | floor;
 
 # What jq has beside these, and the library does not.
 def IN(values; of): any(values; IN(of));

@@ -38,6 +38,7 @@ mod jq;
 mod known;
 mod mapping;
 mod message;
+mod names;
 mod options;
 mod parts;
 pub mod presets;

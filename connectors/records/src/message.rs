@@ -4,6 +4,7 @@ use jaq_json::{Num, Val};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use crate::names::unknown;
 use crate::times::seconds;
 
 /// How a form is read and assembled: the line `#: {…}` at the top of a mapping, in JSON.
@@ -284,7 +285,7 @@ impl Message {
                     let fields = serde_json::from_str(&value.to_string()).ok();
                     message.fields = Some(fields.ok_or_else(|| wrong(&name, "an object", &value))?);
                 }
-                other => return Err(format!("the mapping gives a field `{other}`, which no message has")),
+                other => return Err(unknown(other, "message")),
             }
         }
         Ok(message)
@@ -342,7 +343,7 @@ impl Call {
                     call.messages = list.iter().map(message).collect::<Result<_, _>>()?;
                 }
                 "answer" => call.answer = Some(message(&value)?),
-                other => return Err(format!("the mapping gives a field `{other}`, which no call has")),
+                other => return Err(unknown(other, "call")),
             }
         }
         Ok(call)

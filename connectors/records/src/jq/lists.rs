@@ -1,11 +1,12 @@
 //! Filters of jq for lists and for parts of values.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use jaq_core::box_iter::box_once;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, unary, v};
-use jaq_core::{Bind, Cv, Error, Exn, ValR, ValXs};
+use jaq_core::{Bind, Cv, Error, Exn, ValR, ValX, ValXs};
 use jaq_json::{Map, Val};
 use jaq_std::ValT as _;
 
@@ -17,7 +18,16 @@ use super::value::{Value, of_digits, told};
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
     let by = || [Bind::Fun(())].into();
-    let all: [Own; 8] = [
+    let all: [Own; 9] = [
+        ("range", v(3), |mut cv| {
+            let (by, to, from) = (cv.0.pop_var(), cv.0.pop_var(), cv.0.pop_var());
+            let other = [&from, &to, &by].into_iter().find(|bound| !matches!(bound.val, Val::Num(_)));
+            let error = other.map(|other| told(&format_args!("{other:#} is no number for a range")));
+            match error {
+                Some(error) => box_once(Err(Exn::from(error))),
+                None => Box::new(range(from, to, by)),
+            }
+        }),
         ("sort_by", by(), |cv| box_once(sorted_by(cv))),
         ("group_by", by(), |cv| box_once(grouped_by(cv))),
         ("min_by_or_empty", by(), |cv| most(cv, |kept, key| key < kept)),
@@ -28,6 +38,28 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("tonumber", v(0), |cv| bome(number(cv.1))),
     ];
     all.into_iter().map(run::<JustLut<Value>>)
+}
+
+/// The numbers from one to before another.
+fn range<'a>(from: Value, to: Value, by: Value) -> impl Iterator<Item = ValX<'a, Value>> {
+    let direction = by.partial_cmp(&0_usize.into()).unwrap_or(Ordering::Equal);
+    let mut next = Some(from);
+    std::iter::from_fn(move || {
+        let number = next.take()?;
+        let is_within = match direction {
+            Ordering::Greater => number < to,
+            Ordering::Less => number > to,
+            Ordering::Equal => number != to,
+        };
+        if !is_within {
+            return None;
+        }
+        match number.clone() + by.clone() {
+            Ok(after) => next = Some(after),
+            Err(error) => return Some(Err(Exn::from(error))),
+        }
+        Some(Ok(number))
+    })
 }
 
 type With<'a, T> = Result<T, Exn<'a, Value>>;

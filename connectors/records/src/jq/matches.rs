@@ -96,7 +96,10 @@ impl Search {
             Val::Null => String::new(),
             _ => text_of(flags, "set of flags")?,
         };
-        let pattern = Pattern::of(&text_of(pattern, "regular expression")?, &flags).map_err(|reason| told(&reason))?;
+        let pattern = Pattern::of(&text_of(pattern, "regular expression")?, &flags).map_err(|reason| {
+            // What the library draws has several lines, and its reason is in the last.
+            told(&format_args!("{:#} is wrong: {}", pattern, reason.rsplit("error: ").next().unwrap_or(&reason)))
+        })?;
         let search = Self { pattern, whole };
         search.pattern.searches(search.text().len());
         Ok(search)

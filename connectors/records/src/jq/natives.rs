@@ -192,7 +192,7 @@ fn has(of: &Value, key: &Value) -> ValR<Value> {
 
 pub(super) fn indices(of: &Value, sought: &Value) -> ValR<Value> {
     let found: Vec<usize> = match (&of.val, &sought.val) {
-        (Val::Null, _) => return Ok(Value::default()),
+        (Val::Null, sought) if !matches!(sought, Val::Null) => return Ok(Value::default()),
         (Val::Obj(_), Val::TStr(_)) => return jaq_core::ValT::index(of.clone(), sought),
         (Val::TStr(text), Val::TStr(part)) => {
             steps(text.len() as u64 / 32);

@@ -10,7 +10,7 @@ use jaq_core::Error;
 use jaq_core::data::JustLut;
 use jaq_core::load::Arena;
 use jaq_core::load::lex::StrPart;
-use jaq_core::load::parse::{BinaryOp, Term};
+use jaq_core::load::parse::{BinaryOp, Pattern, Term};
 use jaq_core::native::{Fun, bome, run, v};
 use jaq_json::{Rc, Val};
 use jaq_std::ValT as _;
@@ -84,7 +84,8 @@ pub(super) fn is_updated(term: &Term<&str>) -> bool {
 /// The place of a term that may fail by itself, from the first to the last of its names.
 pub(super) fn of(code: &str, term: &mut Term<&str>) -> Option<Range<usize>> {
     let may_fail = match term {
-        Term::BinOp(_, operation, _) => !matches!(operation, BinaryOp::Pipe(_) | BinaryOp::Comma),
+        Term::BinOp(_, BinaryOp::Pipe(Some(Pattern::Var(_)) | None) | BinaryOp::Comma, _) => false,
+        Term::BinOp(..) | Term::Str(Some(_), _) => true,
         Term::Call(..) | Term::Path(..) | Term::Neg(_) | Term::Fold(..) | Term::Obj(_) => true,
         _ => false,
     };
@@ -92,7 +93,7 @@ pub(super) fn of(code: &str, term: &mut Term<&str>) -> Option<Range<usize>> {
         return None;
     }
     let mut place: Option<Range<usize>> = None;
-    names(term, &mut |name| {
+    let mut add = |name: &str| {
         let start = (name.as_ptr() as usize).checked_sub(code.as_ptr() as usize);
         let Some(start) = start.filter(|start| start + name.len() <= code.len()) else { return };
         let range = start..start + name.len();
@@ -100,7 +101,15 @@ pub(super) fn of(code: &str, term: &mut Term<&str>) -> Option<Range<usize>> {
             Some(before) => before.start.min(range.start)..before.end.max(range.end),
             None => range,
         });
-    });
+    };
+    match &mut *term {
+        // What fails by itself is that the value has not these parts.
+        Term::BinOp(left, BinaryOp::Pipe(Some(pattern)), _) => {
+            names(left, &mut add);
+            parts_of(pattern, &mut add);
+        }
+        term => names(term, &mut add),
+    }
     let mut place = place?;
     let mut before = code[..place.start].trim_end_matches(['.', '"', '[', '-']);
     if let Term::Obj(_) = term {
@@ -111,6 +120,13 @@ pub(super) fn of(code: &str, term: &mut Term<&str>) -> Option<Range<usize>> {
     {
         let operand = before.trim_end().trim_end_matches(['+', '-', '*', '/', '%', '<', '>', '=', '!']).trim_end();
         before = operand.strip_suffix('.').unwrap_or(before);
+    }
+    if let Term::BinOp(left, BinaryOp::Pipe(Some(_)), _) = term
+        && matches!(**left, Term::Id)
+    {
+        before = before.trim_end_matches(['[', '{', '(', '"', ' ', '\n']);
+        before = before.strip_suffix("as").map_or(before, str::trim_end);
+        before = before.strip_suffix('.').unwrap_or(before);
     }
     if let Term::Neg(_) = term {
         before = before.trim_end_matches(['(', ' ', '\n']);
@@ -176,7 +192,8 @@ fn names<'a>(term: &mut Term<&'a str>, each: &mut dyn FnMut(&'a str)) {
             each(name)
         }
         Term::Fold(name, ..) => each(name),
-        Term::Str(_, text) => {
+        Term::Str(format, text) => {
+            format.iter().for_each(|format| each(format));
             for part in text {
                 if let StrPart::Str(part) = part {
                     each(part);
@@ -191,6 +208,19 @@ fn names<'a>(term: &mut Term<&'a str>, each: &mut dyn FnMut(&'a str)) {
         _ => {}
     }
     parts(term, &mut |part| names(part, each));
+}
+
+fn parts_of<'a>(pattern: &mut Pattern<&'a str>, each: &mut dyn FnMut(&'a str)) {
+    match pattern {
+        Pattern::Var(name) => each(name),
+        Pattern::Arr(patterns) => patterns.iter_mut().for_each(|pattern| parts_of(pattern, each)),
+        Pattern::Obj(fields) => {
+            for (name, pattern) in fields {
+                names(name, each);
+                parts_of(pattern, each);
+            }
+        }
+    }
 }
 
 /// A part of a program, shortly.

@@ -342,8 +342,14 @@ fn implode(value: &Value) -> ValR<Value> {
     steps(letters.len() as u64 / 16);
     let _lent = Lent::of(4 * letters.len() as u64);
     let letter = |letter: &Val| match letter.as_f64() {
-        Some(number) => Ok(char::from_u32(number as u32).unwrap_or(char::REPLACEMENT_CHARACTER)),
+        Some(number) => Ok(letter_of(number)),
         None => Err(told(&format_args!("{} is no number of a letter", write::Json(letter)))),
     };
     Ok(Value::from(letters.iter().map(letter).collect::<Result<String, _>>()?))
+}
+
+/// The letter that a number names, if one does.
+fn letter_of(number: f64) -> char {
+    let letter = (number >= 0.0).then(|| char::from_u32(number as u32)).flatten();
+    letter.unwrap_or(char::REPLACEMENT_CHARACTER)
 }

@@ -13,6 +13,21 @@ fn programs_tell_where_they_fail() {
             r#"{"text": 5}"#,
             "cannot use 5 as string (line 2, column 17: `ascii_downcase`)",
         ),
+        (
+            ".rows as [$first] | $first",
+            r#"{"rows": "x"}"#,
+            "cannot index \"x\" with 0 (line 1, column 1: `.rows as [$first]`)",
+        ),
+        (". as {a: $x} | $x", "5", "cannot index 5 with \"a\" (line 1, column 1: `. as {a: $x}`)"),
+        (". as {a: $x} | $x | tonumber", r#"{"a": "y"}"#, "\"y\" cannot be a number (line 1, column 21: `tonumber`)"),
+        (r#"@csv "a,\(.rows)""#, r#"{"rows": 5}"#, r#"(line 1, column 1: `@csv "a,\(.rows)"`)"#),
+        (
+            ".re as $re | \"x\" | test($re)",
+            r#"{"re": "(a"}"#,
+            "\"(a\" is wrong: unclosed group (line 1, column 20: `test($re)`)",
+        ),
+        ("[range(.to)]", r#"{"to": null}"#, "null is no number for a range (line 1, column 1: `[range(.to)]`)"),
+        ("[limit(.n; 1, 2)]", r#"{"n": -1}"#, "limit takes no negative number (line 1, column 1: `[limit(.n; 1, 2)]`)"),
         (".a + .b", r#"{"a": "x", "b": 1}"#, "cannot calculate \"x\" + 1 (line 1, column 1: `.a + .b`)"),
         (
             ".items[] | .name | split(\",\")",
