@@ -20,7 +20,11 @@ fn programs_tell_where_they_fail() {
         ),
         (". as {a: $x} | $x", "5", "cannot index 5 with \"a\" (line 1, column 1: `. as {a: $x}`)"),
         (". as {a: $x} | $x | tonumber", r#"{"a": "y"}"#, "\"y\" cannot be a number (line 1, column 21: `tonumber`)"),
-        (r#"@csv "a,\(.rows)""#, r#"{"rows": 5}"#, r#"(line 1, column 1: `@csv "a,\(.rows)"`)"#),
+        (
+            r#"@csv "a,\(.rows)""#,
+            r#"{"rows": 5}"#,
+            r#"5 cannot be a row of CSV, because it is no list (line 1, column 1: `@csv "a,\(.rows)"`)"#,
+        ),
         (
             ".re as $re | \"x\" | test($re)",
             r#"{"re": "(a"}"#,
