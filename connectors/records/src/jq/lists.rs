@@ -222,6 +222,16 @@ pub(super) fn without(value: Value, paths: Value) -> ValR<Value> {
 /// Deletes paths that are sorted and not empty.
 fn delete(value: Value, paths: &[&[Val]]) -> ValR<Value> {
     let depth = value.depth;
+    let mut owned = Vec::new();
+    if let Val::Arr(list) = &value.val
+        && paths.iter().any(|path| matches!(path, [Val::Obj(_), _, ..]))
+    {
+        steps(paths.len() as u64);
+        owned = paths.iter().map(|path| absolute(path.iter().map(held::shared).collect(), list.len())).collect();
+        owned.sort();
+    }
+    let absolute: Vec<&[Val]> = owned.iter().map(Vec::as_slice).collect();
+    let paths = if absolute.is_empty() { paths } else { &absolute };
     let groups = paths.chunk_by(|one, other| one.first() == other.first());
     match &value.val {
         Val::Null => return Ok(value),
@@ -271,6 +281,25 @@ fn delete(value: Value, paths: &[&[Val]]) -> ValR<Value> {
         _ => {}
     }
     Ok(Value::of(val, depth))
+}
+
+/// A path that begins with a slice of a list of this length and a place in it, with the place in the list.
+fn absolute(mut path: Vec<Val>, length: usize) -> Vec<Val> {
+    while let [Val::Obj(bounds), next, ..] = &path[..]
+        && let Some(places) = slice_of(bounds, length)
+    {
+        let first = match next {
+            Val::Num(_) => Val::from(place(next, places.len()).map_or(length, |at| places.start + at)),
+            Val::Obj(bounds) => {
+                let Some(within) = slice_of(bounds, places.len()) else { break };
+                let bound = |name: &'static str, at: usize| (Val::utf8_str(name), Val::from(places.start + at));
+                Val::obj([bound("start", within.start), bound("end", within.end)].into_iter().collect())
+            }
+            _ => break,
+        };
+        path.splice(..2, [first]);
+    }
+    path
 }
 
 /// The paths within the part that all of them begin with.
