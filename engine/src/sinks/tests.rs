@@ -312,14 +312,16 @@ fn new_answers_do_not_wait_for_the_pause_after_one_that_fails() {
     let sink = world.handle(choosy.clone());
     let done = Acknowledged::new(|| ());
     sink.deliver(vec![record(1)], &done);
-    let begun = std::time::Instant::now();
     let turns = [2, 4, 6, 8, 10].repeat(12);
-    for turn in &turns {
+    let times = turns.iter().map(|turn| {
+        let begun = std::time::Instant::now();
         let ticket = sink.deliver(vec![record(*turn)], &done);
         wait_until(|| done.take() == [ticket]);
-    }
-    // With a pause after each, these would be 60 seconds.
-    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+        begun.elapsed()
+    });
+    let times: Vec<Duration> = times.collect();
+    // With a pause after each, all of them would take a second; however slow a machine is, some are faster.
+    assert!(times.iter().any(|time| *time < Duration::from_millis(700)), "{times:?}");
     assert_eq!(*choosy.took.lock(), turns);
 }
 

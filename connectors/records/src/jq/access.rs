@@ -163,7 +163,7 @@ impl ValT for Value {
             Val::Arr(values) => match places(&range, values.len()) {
                 Some((0, to)) if to == values.len() => Ok(self),
                 Some((from, to)) => {
-                    steps((to - from) as u64 / 16);
+                    steps((to - from) as u64 / 8);
                     let part = values[from..to].iter().map(held::shared).collect();
                     Ok(Self::of(held::listed(part), self.depth))
                 }
