@@ -70,7 +70,8 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
         }
         for (part, messages) in (1..).zip(sessions(messages)) {
             let name = if part == 1 { name.clone() } else { format!("{name}#{part}") };
-            let messages = merged(taken_back(messages, &mut left_out), options.glue.as_deref().unwrap_or(" "));
+            let glue = options.glue.as_deref().unwrap_or(" ");
+            let messages = merged(taken_back(messages, &mut left_out), glue, |_, _| {});
             let messages =
                 bursts(before_hand_over(messages, &mut false, options, &mut left_out), options.burst_s, |_, _| {});
             number(&name, messages, &mut turns, &mut left_out);
@@ -104,13 +105,15 @@ pub(crate) fn is_agent(message: &Message) -> bool {
 }
 
 /// Of the versions of a message the one that counts: of the lowest rank, the highest version, or the last one. It has the
-/// place and the time of the first one, and what it does not say itself is as another version says it. Messages that are
-/// removed are left out.
+/// place and the time of the first one, and what it does not say itself is as the next best version says it. Messages that
+/// are removed are left out.
 pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<Message> = Vec::new();
+    // Further versions of what is at a place.
+    let mut further: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     let mut removed: HashSet<String> = HashSet::new();
-    for mut message in messages {
+    for message in messages {
         let Some(id) = message.id.clone() else {
             kept.push(message);
             continue;
@@ -119,35 +122,41 @@ pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Me
             removed.insert(id);
             continue;
         }
-        let Some(at) = places.get(&id).copied() else {
-            places.insert(id, kept.len());
-            kept.push(message);
-            continue;
-        };
-        let first = &mut kept[at];
-        *left_out.entry("another version").or_default() += 1;
-        let is_better = (message.rank, &first.version) <= (first.rank, &message.version)
-            && (message.rank < first.rank || message.version >= first.version);
-        let (at, again) = (first.at, message.at.max(first.again));
-        let is_last = message.last;
-        let (time, order) = (first.time.or(message.time), first.order.clone().or_else(|| message.order.clone()));
-        let to_agent = first.to_agent || message.to_agent;
-        let conversation = first.conversation.clone().or_else(|| message.conversation.clone());
-        match is_better {
-            true => message.complete(first),
-            false => first.complete(&message),
+        match places.get(&id) {
+            Some(at) => further.entry(*at).or_default().push(message),
+            None => {
+                places.insert(id, kept.len());
+                kept.push(message);
+            }
         }
-        if is_better {
-            *first = message;
-        }
-        (first.time, first.order, first.to_agent, first.conversation, first.at) =
-            (time, order, to_agent, conversation, at);
-        (first.again, first.last) = (again, is_last);
+    }
+    for (at, others) in further {
+        *left_out.entry("another version").or_default() += others.len() as u64;
+        kept[at] = as_one(std::mem::take(&mut kept[at]), others);
     }
     *left_out.entry("deleted").or_default() += removed.iter().filter(|id| places.contains_key(*id)).count() as u64;
     kept.retain(|message| message.id.as_ref().is_none_or(|id| !removed.contains(id)));
     left_out.retain(|_, count| *count > 0);
     kept
+}
+
+/// A message of its versions, as they came.
+fn as_one(first: Message, others: Vec<Message>) -> Message {
+    let mut all = vec![first];
+    all.extend(others);
+    // An edit that says only what it changes does not know where its conversation ends.
+    let is_whole = |message: &&Message| message.speaker.is_some() || message.last;
+    let last = all.iter().rev().find(is_whole).or(all.last()).is_some_and(|message| message.last);
+    let again = all.iter().skip(1).filter(is_whole).map(|message| message.at).max();
+    let again = again.unwrap_or_default().max(all[0].again);
+    let (at, to_agent) = (all[0].at, all.iter().any(|message| message.to_agent));
+    let time = all.iter().find_map(|message| message.time);
+    let order = all.iter().find_map(|message| message.order.clone());
+    let conversation = all.iter().find_map(|message| message.conversation.clone());
+    all.sort_by(|one, other| other.rank.cmp(&one.rank).then_with(|| one.version.cmp(&other.version)));
+    let mut best = all.pop().unwrap_or_default();
+    all.iter().rev().for_each(|other| best.complete(other));
+    Message { at, again, last, to_agent, time, order, conversation, ..best }
 }
 
 /// Gives messages that share a key what one of them has: conversation, speaker, time and order. A message with several
@@ -217,12 +226,13 @@ pub(crate) fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<
     kept
 }
 
-/// The messages; neighbours with one key are one.
-pub(crate) fn merged(messages: Vec<Message>, glue: &str) -> Vec<Message> {
+/// The messages; neighbours with one key are one. `joined` is told of a message that became a part of another one.
+pub(crate) fn merged(messages: Vec<Message>, glue: &str, mut joined: impl FnMut(&Message, &Message)) -> Vec<Message> {
     let mut kept: Vec<Message> = Vec::new();
     for message in messages {
         match kept.last_mut().filter(|last| message.merge.is_some() && last.merge == message.merge) {
             Some(last) => {
+                joined(&message, last);
                 let text = last.text.get_or_insert_default();
                 text.extend([glue, message.text.as_deref().unwrap_or_default()]);
             }

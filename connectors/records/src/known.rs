@@ -75,7 +75,7 @@ impl Spoke {
 }
 
 /// A message that became a turn, or was left out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Said {
     /// Its conversation.
     pub conversation: String,
@@ -84,6 +84,9 @@ pub(crate) struct Said {
     /// If it may be changed later: the conversation of its turn, a hash of what was said, and its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned: Option<Turned>,
+    /// What it said, but for the text, if it did not say who speaks or what: another version of it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub so_far: Option<Box<Message>>,
 }
 
 /// The turn that a message became.
@@ -96,6 +99,11 @@ pub(crate) struct Turned {
     pub said: u64,
     #[serde(with = "crate::message::value")]
     pub version: Option<jaq_json::Val>,
+    /// What an edit may leave out: when it was said, and further fields of the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fields: Option<Box<serde_json::Map<String, serde_json::Value>>>,
 }
 
 /// A hash of what is said.
@@ -169,6 +177,13 @@ pub(crate) trait Kind: Serialize + DeserializeOwned {
 impl Kind for Conversation {
     const PREFIX: char = 'c';
 }
+impl Said {
+    /// What became no turn that another version of the message could change.
+    pub fn alone(conversation: &str, turn: u32) -> Self {
+        Self { conversation: conversation.to_owned(), turn, turned: None, so_far: None }
+    }
+}
+
 impl Kind for Said {
     const PREFIX: char = 'i';
 }

@@ -303,6 +303,8 @@ impl Message {
         take(&mut self.parent, &other.parent);
         take(&mut self.speaker, &other.speaker);
         take(&mut self.text, &other.text);
+        take(&mut self.merge, &other.merge);
+        self.hand_over = self.hand_over.or(other.hand_over);
         self.turn = self.turn.or(other.turn);
         if self.fields.is_none() {
             self.fields.clone_from(&other.fields);

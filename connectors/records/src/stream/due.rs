@@ -48,13 +48,17 @@ impl Stream {
         });
         let (mut messages, flags): (Vec<Message>, Vec<(bool, bool)>) =
             waiting.map(|(message, is_due, waits)| (message, (is_due, waits))).unzip();
-        // A deletion may name the message only.
+        // A deletion or an edit may name the message only.
         let of_ids = messages.iter().filter_map(|message| Some((message.id.clone()?, message.conversation.clone()?)));
         let of_ids: HashMap<String, String> = of_ids.collect();
+        let of_chains = linked(&messages);
         for message in &mut messages {
             if let (None, Some(id)) = (&message.conversation, &message.id) {
                 let known = || known::get::<Said>(memory, id).map(|said| said.conversation);
                 message.conversation = of_ids.get(id).cloned().or_else(known);
+                if let Some((parent, join)) = of_chains.get(id).filter(|_| is_bare(message)) {
+                    (message.parent, message.join) = (parent.clone(), join.clone());
+                }
             }
             for key in message.join.clone() {
                 if let Some(shared) = known::get::<Shared>(memory, &key) {
@@ -113,6 +117,21 @@ impl Stream {
         let all = messages.iter().zip(&flags).filter(|(message, (is_due, waits))| belongs(message, *is_due, *waits));
         all.map(|(message, _)| message.clone()).collect()
     }
+}
+
+/// Whether a message says neither what it follows nor with what it shares its conversation.
+fn is_bare(message: &Message) -> bool {
+    message.parent.is_none() && message.join.is_empty()
+}
+
+/// By the id of a message, what it follows and with what it shares its conversation, as one of its versions says.
+fn linked(messages: &[Message]) -> HashMap<String, (Option<String>, Vec<String>)> {
+    let bare: HashSet<&str> = messages.iter().filter(|one| is_bare(one)).filter_map(|one| one.id.as_deref()).collect();
+    let linked = messages.iter().filter(|message| !is_bare(message)).filter_map(|message| {
+        let id = message.id.clone().filter(|id| bare.contains(&**id))?;
+        Some((id, (message.parent.clone(), message.join.clone())))
+    });
+    linked.collect()
 }
 
 /// The questions that what is not due yet takes back, with what follows them: the first one of each conversation.

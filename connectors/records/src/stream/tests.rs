@@ -3,6 +3,7 @@ use crate::decode::{Odd, json};
 use crate::{InMemory, Mapping, Record, Source, assemble};
 
 mod again;
+mod edits;
 
 /// A program and its log.
 struct Log {

@@ -25,7 +25,7 @@ impl Stream {
         let mut found = Vec::new();
         let mut messages = versions(self.unknown(messages, memory, left_out, &mut found), left_out);
         for id in deleted {
-            known::set(memory, &id, &Said { conversation: name.to_owned(), turn: conversation.last, turned: None });
+            known::set(memory, &id, &Said::alone(name, conversation.last));
         }
         sort(&mut messages);
         if self.options.branch {
@@ -62,7 +62,7 @@ impl Stream {
         found: &mut Vec<(u64, Turn, bool)>,
     ) -> Vec<Message> {
         let mut kept = Vec::new();
-        for message in messages {
+        for mut message in messages {
             if self.options.revise
                 && let Some(turn) = revised(&message, memory, left_out)
             {
@@ -70,6 +70,13 @@ impl Stream {
                 continue;
             }
             let known = message.id.as_ref().and_then(|id| known::get::<Said>(memory, id));
+            if let Some(so_far) = known.as_ref().and_then(|said| said.so_far.as_ref()).filter(|_| !message.removed) {
+                message.complete(so_far);
+                message.time = message.time.or(so_far.time);
+                message.to_agent |= so_far.to_agent;
+                kept.push(message);
+                continue;
+            }
             let reason = match (known, message.removed) {
                 (None, _) => {
                     kept.push(message);
@@ -98,13 +105,16 @@ impl Stream {
             0 => name.to_owned(),
             part => format!("{name}#{}", part + 1),
         };
-        let messages = merged(taken_back(messages, left_out), self.options.glue.as_deref().unwrap_or(" "));
-        let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
-        // What is a part of another question has its turn.
+        // What is a part of another message has its turn.
         let mut parts: HashMap<u64, Vec<String>> = HashMap::new();
-        let messages = bursts(messages, self.options.burst_s, |part, whole| {
-            parts.entry(whole.at).or_default().extend(part.id.clone());
-        });
+        let mut joined = |part: &Message, whole: &Message| {
+            let of_part = parts.remove(&part.at).unwrap_or_default();
+            parts.entry(whole.at).or_default().extend(part.id.clone().into_iter().chain(of_part));
+        };
+        let glue = self.options.glue.as_deref().unwrap_or(" ");
+        let messages = merged(taken_back(messages, left_out), glue, &mut joined);
+        let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
+        let messages = bursts(messages, self.options.burst_s, &mut joined);
         for message in messages {
             let (at, own, parent) = (message.at, message.id.clone(), message.parent.clone());
             // On another branch, the numbers go on from the parent's.
@@ -112,6 +122,9 @@ impl Stream {
             let parent = parent.filter(|_| self.options.branch).and_then(|id| known::get::<Said>(memory, &id));
             let mut last = parent.map_or(conversation.last, |said| said.turn);
             let version = message.version.clone();
+            let is_part = message.speaker.is_none() || message.text.as_ref().is_none_or(|text| text.trim().is_empty());
+            let so_far = is_part.then(|| Box::new(Message { text: None, fields: None, ..message.clone() }));
+            let fields = message.fields.clone().filter(|_| self.options.revise);
             let mut turn = turn_of(&id, message, &mut last, left_out);
             if let Some(turn) = &mut turn {
                 let follows = follows.filter(|_| self.options.branch);
@@ -124,14 +137,16 @@ impl Stream {
                 is_agent: turn.speaker == "agent",
                 said: known::hash(&turn.text),
                 version,
+                time: turn.timestamp,
+                fields,
             });
             found.extend(turn.map(|turn| (at, turn, false)));
             conversation.last = last;
             for part in parts.remove(&at).into_iter().flatten() {
-                known::set(memory, &part, &Said { conversation: name.to_owned(), turn: last, turned: None });
+                known::set(memory, &part, &Said::alone(name, last));
             }
             if let Some(own) = own {
-                known::set(memory, &own, &Said { conversation: name.to_owned(), turn: last, turned });
+                known::set(memory, &own, &Said { turned, so_far, ..Said::alone(name, last) });
             }
         }
     }
@@ -156,7 +171,9 @@ fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -
     let mut last = said.turn;
     let speaker = if turned.is_agent { "agent" } else { "user" };
     let speaker = message.speaker.clone().or_else(|| Some(speaker.to_owned()));
-    let message = Message { turn: Some(said.turn), speaker, ..message.clone() };
+    let (time, fields) = (message.time.or(turned.time), message.fields.clone().or_else(|| turned.fields.clone()));
+    (turned.time, turned.fields) = (time, fields.clone());
+    let message = Message { turn: Some(said.turn), speaker, time, fields, ..message.clone() };
     let version = message.version.clone();
     let mut turn = turn_of(&id, message, &mut last, left_out)?;
     turn.turn = said.turn;

@@ -1,0 +1,138 @@
+//! Edits, which may say only what they change, in any order and at any time.
+
+use super::*;
+
+const EDITED: &str = "{id, conversation: .c, speaker: .s, text: .t, time: .at, version: .v, removed: (.gone == true), \
+    merge: .m, fields: .f, order: .o, parent: .p, last: (.end == true)}";
+
+/// The turns, each with its time and its fields.
+fn told(records: &[(u64, &str)], settle: u64, change: &dyn Fn(&mut Options)) -> Vec<String> {
+    let mut options = Options::default();
+    change(&mut options);
+    let mapping = Mapping::of(EDITED).unwrap();
+    let mut memory = InMemory::default();
+    let mut stream = Stream::new(options.clone(), BTreeMap::new(), 0);
+    let mut turns = Vec::new();
+    for (now, line) in records {
+        let mut released = stream.release(*now, false, &mut memory).turns;
+        turns.append(&mut released);
+        let value = json(line.as_bytes(), &mut Odd::default()).unwrap();
+        let source = Source { path: "log".into(), number: *now };
+        stream.take(mapping.run(&Record { value, source }).unwrap(), "log", now + settle);
+        // Another process goes on.
+        let stored = serde_json::to_string(&stream.held).unwrap();
+        stream = Stream::new(options.clone(), serde_json::from_str(&stored).unwrap(), stream.next);
+    }
+    turns.append(&mut stream.release(0, true, &mut memory).turns);
+    let fields = |turn: &Turn| {
+        let mut fields = turn.fields.clone();
+        fields.remove(crate::REMOVED);
+        serde_json::to_string(&fields).unwrap()
+    };
+    let of = |turn: &Turn| format!("{} {} {}", turn.turn, turn.speaker, turn.text);
+    turns.iter().map(|(turn, _)| format!("{} {:?} {}", of(turn), turn.timestamp, fields(turn))).collect()
+}
+
+#[test]
+fn an_edit_that_comes_long_before_its_message_does_not_take_its_place() {
+    let records = [
+        (10, r#"{"id": 1, "t": "One?", "v": 2}"#),
+        (20, r#"{"id": 1, "c": "a", "s": "user", "t": "Oen?", "v": 1, "at": 5}"#),
+        (30, r#"{"id": 1, "c": "a", "s": "user", "t": "Oen?", "v": 1, "at": 5}"#),
+    ];
+    assert_eq!(told(&records, 0, &|_| {}), ["1 user Oen? Some(5.0) {}"]);
+    // Within the wait, it counts.
+    assert_eq!(told(&records, 50, &|_| {}), ["1 user One? Some(5.0) {}"]);
+}
+
+#[test]
+fn a_message_whose_text_comes_later_is_a_turn_then() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "at": 1}"#),
+        (20, r#"{"id": 2, "c": "a", "s": "agent", "t": "", "at": 2}"#),
+        (30, r#"{"id": 2, "t": "Yes."}"#),
+        (40, r#"{"id": 3, "c": "a", "s": "user", "t": " ", "at": 3}"#),
+        (50, r#"{"id": 3, "c": "a", "gone": true}"#),
+        (60, r#"{"id": 3, "t": "Not any more."}"#),
+    ];
+    let expected = ["1 user One? Some(1.0) {}", "1 agent Yes. Some(2.0) {}"];
+    for settle in [0, 5, 15, 100] {
+        assert_eq!(told(&records, settle, &|_| {}), expected, "{settle}");
+    }
+}
+
+#[test]
+fn a_turn_that_is_edited_keeps_what_the_edit_does_not_say() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "Oen?", "at": 1, "f": {"team": "x"}}"#),
+        (20, r#"{"id": 1, "t": "One?"}"#),
+        (30, r#"{"id": 1, "t": "One, two?", "at": 3, "f": {"team": "y"}}"#),
+        (40, r#"{"id": 1, "t": "Two?"}"#),
+    ];
+    let expected = [
+        r#"1 user Oen? Some(1.0) {"team":"x"}"#,
+        r#"1 user One? Some(1.0) {"team":"x"}"#,
+        r#"1 user One, two? Some(3.0) {"team":"y"}"#,
+        r#"1 user Two? Some(3.0) {"team":"y"}"#,
+    ];
+    assert_eq!(told(&records, 0, &|options| options.revise = true), expected);
+    assert_eq!(told(&records, 100, &|_| {}), [r#"1 user Two? Some(1.0) {"team":"y"}"#]);
+}
+
+#[test]
+fn versions_of_which_each_says_a_part_may_come_in_any_order() {
+    let versions = [
+        r#"{"id": 1, "c": "a", "s": "user", "t": "One", "v": 1, "at": 1}"#,
+        r#"{"id": 1, "t": "Two", "v": 2, "at": 1}"#,
+        r#"{"id": 1, "f": {"picture": 1}, "v": 3, "at": 1}"#,
+        r#"{"id": 1, "v": 4, "at": 1}"#,
+    ];
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [2, 0, 3, 1], [1, 3, 0, 2]] {
+        let records: Vec<(u64, &str)> = order.iter().map(|at| (10, versions[*at])).collect();
+        assert_eq!(told(&records, 5, &|_| {}), [r#"1 user Two Some(1.0) {"picture":1}"#], "{order:?}");
+    }
+}
+
+#[test]
+fn a_part_of_a_message_may_be_edited_and_come_again() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "Oen", "m": "x", "at": 1}"#),
+        (11, r#"{"id": 2, "c": "a", "s": "user", "t": "two?", "m": "x", "at": 2}"#),
+        (12, r#"{"id": 1, "t": "One"}"#),
+        (30, r#"{"id": 2, "c": "a", "s": "user", "t": "two?", "m": "x", "at": 2}"#),
+        (40, r#"{"id": 1, "c": "a", "s": "user", "t": "One", "m": "x", "at": 1}"#),
+    ];
+    for revise in [false, true] {
+        assert_eq!(told(&records, 5, &|options| options.revise = revise), ["1 user One two? Some(1.0) {}"], "{revise}");
+    }
+}
+
+#[test]
+fn an_edit_does_not_say_where_its_conversation_ends() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#),
+        (11, r#"{"id": 2, "p": 1, "s": "agent", "t": "This?", "o": 2, "end": true}"#),
+        (12, r#"{"id": 3, "p": 1, "s": "agent", "t": "That?", "o": 3}"#),
+        (13, r#"{"id": 2, "t": "This."}"#),
+        (14, r#"{"id": 3, "t": "That."}"#),
+    ];
+    let expected = ["1 user One? None {}", "1 agent This. None {}"];
+    assert_eq!(told(&records, 50, &|options| options.branch = true), expected);
+}
+
+#[test]
+fn what_names_a_message_only_is_of_its_conversation_which_may_be_that_of_its_parents() {
+    let records = [
+        (10, r#"{"id": 1, "s": "user", "t": "Oen?"}"#),
+        (11, r#"{"id": 2, "p": 1, "s": "agent", "t": "Yse."}"#),
+        (12, r#"{"id": 3, "p": 2, "s": "user", "t": "Two?"}"#),
+        (13, r#"{"id": 2, "t": "Yes."}"#),
+        (14, r#"{"id": 3, "gone": true}"#),
+        (15, r#"{"id": 1, "t": "One?"}"#),
+    ];
+    for settle in [4, 6, 50] {
+        let expected = ["1 user One? None {}", "1 agent Yes. None {}"];
+        let expected = if settle == 4 { ["1 user Oen? None {}", "1 agent Yes. None {}"] } else { expected };
+        assert_eq!(told(&records, settle, &|_| {}), expected, "{settle}");
+    }
+}
