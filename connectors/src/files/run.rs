@@ -4,6 +4,8 @@ mod held;
 mod known;
 mod lines;
 mod list;
+#[cfg(test)]
+mod tests;
 mod whole;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -16,6 +16,9 @@ use crate::files::identify::unpacked;
 use crate::files::listing::Found;
 use crate::known_file::{Content, Digest};
 
+/// Number of bytes that are read at once.
+const STEP: usize = 64 << 10;
+
 impl Run<'_> {
     /// Reads a file as a whole. What comes after the records that were read is new; if these have changed, all is.
     pub(super) fn whole(&mut self, id: u64, state: (u64, u64), is_end: bool) -> Result<(), Fault> {
@@ -49,6 +52,13 @@ impl Run<'_> {
             // It was renamed since it was found.
             return Err(Fault::Io(io::ErrorKind::NotFound.into()));
         }
+        // It may have been truncated since it was looked at, while others were read: the next look finds that.
+        let Some(read) = (if grows { grown(&file, &entry)? } else { Some(Default::default()) }) else {
+            self.has_missed = true;
+            entry.is_pending = true;
+            self.entries.insert(id, entry);
+            return Ok(());
+        };
         let (from, chain) = rest.map(|rest| (rest.place, rest.chain)).unwrap_or_default();
         let (chain, rest) = (RefCell::new(chain.clone()), RefCell::new((from, chain)));
         let (mut stopped, mut open) = (None, Vec::new());
@@ -99,14 +109,8 @@ impl Run<'_> {
             self.output.dead_beginning(position, reason, record.as_bytes());
         }
         // One that grows may be another one at its path by now.
-        let (metadata, mut now) = match grows {
-            true => (file.metadata()?, file.try_clone()?),
-            false => (fs::metadata(&path)?, File::open(&path)?),
-        };
-        now.rewind()?;
-        (entry.length, entry.digest) = content(now)?;
-        let now = Found::of(PathBuf::new(), &metadata, true).state();
-        (entry.seen, entry.is_pending) = (Some(state), !grows && now != state);
+        (entry.length, entry.digest) = if grows { read } else { content(File::open(&path)?)? };
+        (entry.seen, entry.is_pending) = (Some(state), !grows && is_changed(&path));
         (entry.line, entry.records) = (chain.count, Some(chain.hashes()));
         self.output.begins(entry.place(id));
         self.entries.insert(id, entry);
@@ -232,22 +236,42 @@ impl Chain {
     }
 }
 
+/// The length and the digest of what is in a file that grows, if it begins with what was read of it.
+fn grown(file: &File, entry: &Entry) -> io::Result<Option<(u64, Digest)>> {
+    let mut file = file.try_clone()?;
+    file.rewind()?;
+    content_behind(file, (entry.length, &entry.digest))
+}
+
 /// The length and the digest of what is in a file, unpacked.
 pub(super) fn content(file: File) -> io::Result<(u64, Digest)> {
+    Ok(content_behind(file, (0, &Digest::default()))?.unwrap_or_default())
+}
+
+/// The same, if it begins with so many bytes of this digest.
+fn content_behind(file: File, (known, digest): (u64, &Digest)) -> io::Result<Option<(u64, Digest)>> {
     use std::io::Read as _;
     let (mut stream, _) = unpacked(file)?;
     let (mut content, mut length) = (Content::new(), 0);
-    let mut bytes = vec![0; 64 << 10];
+    let mut bytes = vec![0; STEP];
     loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return Ok((length, content.digest(length))),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok((length, content.digest(length))),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        let before = known.checked_sub(length).filter(|before| *before > 0);
+        let most = before.map_or(STEP, |before| STEP.min(usize::try_from(before).unwrap_or(STEP)));
+        let is_end = match stream.read(&mut bytes[..most]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => true,
             Err(error) => return Err(error),
             Ok(read) => {
                 content.read(&bytes[..read]);
                 length += read as u64;
+                read == 0
             }
+        };
+        if is_end {
+            return Ok((length >= known).then(|| (length, content.digest(length))));
+        }
+        if length == known && content.digest(known) != *digest {
+            return Ok(None);
         }
     }
 }
