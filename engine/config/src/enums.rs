@@ -6,7 +6,7 @@ use syn::{Error, Field, Fields, Ident, ItemEnum, Result, Variant};
 
 use crate::attributes;
 use crate::code::Code;
-use crate::structs::{Known, check, default_of, known};
+use crate::structs::{self, Known, check, default_of, known};
 
 pub fn expand(mut item: ItemEnum) -> Result<TokenStream> {
     if !item.generics.params.is_empty() {
@@ -93,19 +93,26 @@ impl Choice {
     fn shown(&self) -> TokenStream {
         let fields_in = quote!(::turnflow_engine::component::fields);
         let (pattern, name) = (self.pattern(), self.ident.to_string());
+        if self.is_named {
+            let idents = self.fields.iter().map(|field| &field.ident);
+            let shown = self.fields.iter().filter_map(|field| {
+                let ident = &field.ident;
+                structs::shown(field, &quote!(#ident))
+            });
+            let line = quote!(format!("{}({})", #name, #fields_in::line(&[#(#shown),*])));
+            return quote!(#pattern => { let _ = (#(#idents),*); #line });
+        }
+        if self.fields.is_empty() {
+            return quote!(#pattern => #name.to_owned());
+        }
         let shown = self.fields.iter().map(|field| {
-            let (ident, name) = (&field.ident, &field.name);
-            let shown = match field.said.hidden {
+            let ident = &field.ident;
+            match field.said.hidden {
                 true => quote!({ let _ = #ident; None::<String> }),
                 false => quote!(#fields_in::Setting::shown(#ident)),
-            };
-            if self.is_named { quote!((#name, #shown)) } else { shown }
+            }
         });
-        match self.is_named {
-            true => quote!(#pattern => format!("{}({})", #name, #fields_in::line(&[#(#shown),*]))),
-            false if self.fields.is_empty() => quote!(#pattern => #name.to_owned()),
-            false => quote!(#pattern => #fields_in::with(#name, &[#(#shown),*])),
-        }
+        quote!(#pattern => #fields_in::with(#name, &[#(#shown),*]))
     }
 }
 

@@ -33,7 +33,7 @@ pub fn expand(mut item: ItemStruct, all_default: bool) -> Result<TokenStream> {
     let doc = crate::doc(&item.attrs);
     let entries = fields.iter().map(|field| entry(field, &owner)).collect();
     let functions = fields.iter().filter_map(default_of).collect();
-    let (ranges, shown) = (fields.iter().filter_map(check_own), fields.iter().filter_map(shown));
+    let (ranges, shown) = (fields.iter().filter_map(check_own), fields.iter().filter_map(shown_own));
     let ranges = quote!(#(#ranges)*);
     let shown = quote!(::turnflow_engine::component::fields::line(&[#(#shown),*]));
     let code = Code { doc, is_choice: false, entries, functions, ranges, shown }.written(&owner, &item);
@@ -155,18 +155,23 @@ fn check_own(field: &Known) -> Option<TokenStream> {
     check(field, &quote!(&self.#ident))
 }
 
-/// What `explain` shows of a field.
-fn shown(field: &Known) -> Option<TokenStream> {
-    let Known { ident, name, said, .. } = field;
+/// What `explain` shows of a field, with its name. `at` is a reference to its value.
+pub fn shown(field: &Known, at: &TokenStream) -> Option<TokenStream> {
+    let Known { name, said, .. } = field;
     if said.hidden || ["input", "inputs"].contains(&name.as_str()) {
         return None;
     }
     let shown = match &said.show {
-        Some(function) => quote!(::turnflow_engine::component::fields::Setting::shown(&#function(&self.#ident))),
-        None => quote!(::turnflow_engine::component::fields::Setting::shown(&self.#ident)),
+        Some(function) => quote!(::turnflow_engine::component::fields::Setting::shown(&#function(#at))),
+        None => quote!(::turnflow_engine::component::fields::Setting::shown(#at)),
     };
     Some(match &said.unset {
         Some(words) => quote!((#name, #shown.or_else(|| Some(#words.to_owned())))),
         None => quote!((#name, #shown)),
     })
+}
+
+fn shown_own(field: &Known) -> Option<TokenStream> {
+    let ident = &field.ident;
+    shown(field, &quote!(&self.#ident))
 }

@@ -21,6 +21,15 @@ enum Search {
         /// Time between two.
         #[field(default = 5.0, range = 1.0..=9.0)]
         every_s: f64,
+        /// Where.
+        #[field(show = host, default = "u")]
+        at: String,
+        /// How long.
+        #[field(unset = "always")]
+        until: Option<u32>,
+        /// What opens it.
+        #[field(hidden, default = "k")]
+        key: String,
     },
 }
 
@@ -91,7 +100,7 @@ fn fields_that_are_left_out_have_their_defaults() {
     assert!(from_str::<FindConfig>(r#"Find(input: "q")"#).is_err(), "`url` is required");
     assert!(from_str::<FindConfig>(r#"Find(input: "q", url: "u", tpo: 1)"#).is_err(), "`tpo` is unknown");
     let search: Search = from_str("Poll()").unwrap();
-    assert_eq!(search, Search::Poll { every_s: 5.0 });
+    assert_eq!(search, Search::Poll { every_s: 5.0, at: "u".into(), until: None, key: "k".into() });
 }
 
 #[test]
@@ -119,6 +128,10 @@ fn explain_shows_what_is_set_and_no_secret() {
         (
             r#"Find(input: "q", url: "u", last: 3, weights: {"a": [1.0, 0.5]}, search: Near())"#,
             r#"url: "u", top: 1000, max_bytes: 4194304, last: 3, weights: {"a": [1, 0.5]}, search: Near(recall: 0.5)"#,
+        ),
+        (
+            r#"Find(input: "q", url: "u", search: Poll(at: "a:secret@b", key: "secret"))"#,
+            r#"url: "u", top: 1000, max_bytes: 4194304, last: all, search: Poll(every_s: 5, at: "b", until: always)"#,
         ),
         (
             r#"Find(input: "q", url: "u", search: Jq(".long"))"#,
@@ -150,7 +163,7 @@ fn the_tables_have_plain_words() {
 | `Exact` | All are read. |
 | `Near(…)` | Near ones. |
 | `Jq(text)` | By a program. |
-| `Poll(every_s)` | Again and again. |
+| `Poll(every_s, at, until, key)` | Again and again. |
 
 *near*, fields: The approximate index.
 
