@@ -10,7 +10,7 @@ const DEEPEST: usize = 5;
 /// The least width of the space between columns, as a share of the letters' size.
 const GUTTER: f32 = 0.6;
 /// Lines at more than this share of the same height are beside each other.
-const BESIDE: f32 = 0.3;
+pub(super) const BESIDE: f32 = 0.3;
 /// Columns of text are filled to this share by at least half of their lines.
 const FILLED: f32 = 0.6;
 /// Half of the lines of a column of text have at least so many words.

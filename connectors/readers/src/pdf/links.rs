@@ -9,6 +9,8 @@ use super::shape::{Bounds, Segment};
 const MOST_LINKS: usize = 1_000;
 /// Longest address, in bytes.
 const LONGEST: usize = 2_000;
+/// What the addresses that are kept begin with.
+const SCHEMES: [&str; 3] = ["http://", "https://", "mailto:"];
 
 /// Marks the words of the links of a page that lead to addresses. A link over several lines is one link for each line.
 pub(super) fn link(page: &PdfPage<'_>, direction: Direction, segments: &mut [Segment]) {
@@ -23,7 +25,7 @@ pub(super) fn link(page: &PdfPage<'_>, direction: Direction, segments: &mut [Seg
 /// An address as it is written in Markdown; `None` for one that leads nowhere from here.
 fn written(address: &str) -> Option<String> {
     let address = address.trim();
-    let is_address = ["http://", "https://", "mailto:"]
+    let is_address = SCHEMES
         .iter()
         .any(|scheme| address.get(..scheme.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(scheme)));
     let is_plain = address.len() <= LONGEST && !address.contains(|letter: char| letter.is_control());
@@ -58,13 +60,18 @@ fn mark(segment: &mut Segment, area: &Bounds, address: &str) {
     words[count - 1].text.push_str(&format!("]({address})"));
 }
 
-/// Whether a text is the address, perhaps without what it begins and ends with, or a part of it.
+/// Whether a text has the address, perhaps without what it begins and ends with, or is a part of it.
 fn says(text: &str, address: &str) -> bool {
     let plain = |text: &str| text.to_lowercase().replace("%20", "").replace(' ', "");
     let (text, address) = (plain(text), plain(address));
     let text = text.trim_end_matches(['.', ',', ';', ')', '/']).trim_start_matches('(');
     let has_form = text.contains(['.', '/', '@']);
-    has_form && address.contains(text.trim_start_matches("https://").trim_start_matches("http://"))
+    let place = |address| {
+        let is_scheme = |scheme: &&&str| str::starts_with(address, **scheme);
+        SCHEMES.iter().find(is_scheme).map_or(address, |scheme| &address[scheme.len()..])
+    };
+    let whole = place(address.as_str()).trim_end_matches('/');
+    has_form && (address.contains(place(text)) || text.contains(whole))
 }
 
 #[cfg(test)]
@@ -102,6 +109,8 @@ mod tests {
         for text in ["ferry.example/times", "https://ferry.example/times.", "http://ferry.example/times/"] {
             assert_eq!(marked(&[text], 0.0, 9.0, "https://ferry.example/times"), text);
         }
+        let text = ["Made", "by", "Ferry", "(www.ferry.example)"];
+        assert_eq!(marked(&text, 0.0, 39.0, "http://www.ferry.example/"), text.join(" "));
         assert_eq!(marked(&["a@b.example"], 0.0, 9.0, "mailto:a@b.example"), "a@b.example");
     }
 

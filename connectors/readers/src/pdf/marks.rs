@@ -1,12 +1,53 @@
-//! Reads the values of filled fields and the remarks of a page.
+//! Reads the values of filled fields and the remarks of a page, and puts them beside what is written at their place.
 
 use pdfium_render::prelude::{PdfFormField, PdfFormFieldCommon, PdfPage, PdfPageAnnotation, PdfPageAnnotationCommon};
 
+use super::layout::{BESIDE, median};
 use super::page::Direction;
 use super::shape::{Bounds, Segment, Word};
 
-/// The values of filled fields and the remarks that are shown, as segments where they are.
-pub(super) fn marks(page: &PdfPage<'_>, direction: Direction, from: usize) -> Vec<Segment> {
+/// The height of a line of a field or remark, if the page has no letters to compare with, in points.
+const LINE: f32 = 12.0;
+/// Maximum number of pairs of a mark and a segment that are compared.
+const MOST_PAIRS: usize = 10_000_000;
+
+/// Adds the values of filled fields and the remarks that are shown, as segments where they are: in the order of the page,
+/// each comes after what it is beside, which is mostly the name of the field.
+pub(super) fn add_marks(page: &PdfPage<'_>, direction: Direction, segments: &mut Vec<Segment>) {
+    let usual = median(segments.iter().map(|segment| segment.size));
+    let line = if usual > 0.0 { usual.min(LINE) } else { LINE };
+    let written = std::mem::take(segments);
+    // The number of the segment that each one comes after, and the segments.
+    let mut placed: Vec<(usize, Segment)> = Vec::new();
+    let marks = marks(page, direction, line);
+    let are_compared = marks.len().saturating_mul(written.len()) <= MOST_PAIRS;
+    for mark in marks {
+        let name = if are_compared { name_of(&mark, &written) } else { None };
+        placed.push((name.map_or(written.len(), |at| at + 1), mark));
+    }
+    placed.sort_by_key(|(after, _)| *after);
+    let mut placed = placed.into_iter().peekable();
+    for at in 0..=written.len() {
+        while let Some((_, mark)) = placed.next_if(|(after, _)| *after <= at) {
+            segments.push(mark);
+        }
+        segments.extend(written.get(at).cloned());
+    }
+    (0..).zip(segments.iter_mut()).for_each(|(at, segment)| segment.at = at);
+}
+
+/// The nearest segment at the left of a mark.
+fn name_of(mark: &Segment, written: &[Segment]) -> Option<usize> {
+    let is_beside = |segment: &Segment| {
+        let is_left = segment.bounds.center().0 < mark.bounds.x0;
+        is_left && segment.bounds.level_with(&mark.bounds) > BESIDE
+    };
+    let beside = written.iter().enumerate().filter(|(_, segment)| is_beside(segment));
+    beside.max_by(|a, b| a.1.bounds.x1.total_cmp(&b.1.bounds.x1)).map(|(at, _)| at)
+}
+
+/// The values and remarks, with letters of this size at most.
+fn marks(page: &PdfPage<'_>, direction: Direction, size: f32) -> Vec<Segment> {
     let mut marks = Vec::new();
     for annotation in page.annotations().iter() {
         if annotation.is_hidden() {
@@ -27,7 +68,7 @@ pub(super) fn marks(page: &PdfPage<'_>, direction: Direction, from: usize) -> Ve
             let top = bounds.y1 - number as f32 * height;
             let place = Bounds { y0: top - height, y1: top, ..bounds };
             let words = line.split_whitespace().map(|word| Word { text: word.replace('\0', ""), bounds: place });
-            marks.push(Segment::of(words.collect(), height.min(12.0), false, from + marks.len()));
+            marks.push(Segment::of(words.collect(), height.min(size), false, marks.len()));
         }
     }
     marks

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use pdfium_render::prelude::{PdfPage, PdfPageTextChar, PdfRect};
 
+use super::codes::{Kind, kind, whole};
 use super::drawn::{drawn, mark_items};
 use super::links::link;
-use super::marks::marks;
+use super::marks::add_marks;
 use super::shape::{Bounds, Page, Segment, Word};
 use super::to_left::{is_to_left, read_word};
 use crate::ReadError;
@@ -18,6 +19,9 @@ const MOST_SIZES: usize = 16;
 /// A gap of more of this share of the letters' size parts two segments. They are one line again if they are neither in two
 /// columns nor in a table.
 const GAP: f32 = 0.85;
+/// A letter goes on with the last one if it begins so near to where that one ends, as shares of its size: one on the same
+/// line, and a smaller one that is raised or lowered.
+const NEXT: (f32, f32) = (0.05, 0.2);
 /// Texts that are turned by less than this beyond whole quarters are not oblique, in degrees.
 const ASKEW: f32 = 8.0;
 
@@ -66,18 +70,22 @@ struct Letter {
     character: char,
     direction: Direction,
     bounds: Bounds,
+    /// Where it begins.
+    from: f32,
     base: f32,
     size: f32,
 }
 
 impl Letter {
     fn of(char: &PdfPageTextChar<'_>, character: char) -> Option<Self> {
-        // pdfium counts to the right.
-        let direction = Direction::of(-char.angle_degrees().unwrap_or_default());
+        // pdfium counts to the right. Letters of a size below zero stand on their heads.
+        let size = char.scaled_font_size().value;
+        let half = if size < 0.0 { 180.0 } else { 0.0 };
+        let direction = Direction::of(half - char.angle_degrees().unwrap_or_default());
         let (x, y) = char.origin().ok()?;
         let tight = direction.bounds(&char.tight_bounds().ok()?);
         let (from, base) = direction.turned((x.value, y.value));
-        let size = char.scaled_font_size().value.abs();
+        let size = size.abs();
         // Some files have letters of size 1 that are drawn larger.
         let is_size = size.is_finite() && size > 0.1 && tight.height() < 2.0 * size;
         let size = if is_size { size } else { (1.2 * tight.height()).max(1.0) };
@@ -85,7 +93,7 @@ impl Letter {
         let (x0, x1) = if direction.is_oblique() { (from, from + 0.5 * size) } else { (tight.x0, tight.x1) };
         let bounds = Bounds { x0, x1, y0: base - 0.2 * size, y1: base + 0.8 * size };
         let is_placed = [bounds.x0, bounds.x1, bounds.y0, bounds.y1].iter().all(|place| place.is_finite());
-        is_placed.then_some(Self { character, direction, bounds, base, size })
+        is_placed.then_some(Self { character, direction, bounds, from, base, size })
     }
 }
 
@@ -98,6 +106,8 @@ struct Segments {
     /// Where the letters of the word are.
     places: Vec<f32>,
     last: Option<Letter>,
+    /// Where pdfium has ended the line.
+    ended: Option<(f32, f32)>,
     /// Sizes of the segment's letters, in tenths of a point, and how many letters have them.
     sizes: Vec<(i32, usize)>,
     /// Number of its words that are bold.
@@ -115,7 +125,36 @@ impl Segments {
         self.words.push(word);
     }
 
+    /// Ends a line, unless the next letter goes on there.
+    fn end_at(&mut self, char: &PdfPageTextChar<'_>) {
+        match char.origin() {
+            Ok((x, y)) => self.ended = self.ended.or(Some((x.value, y.value))),
+            Err(_) => self.end(),
+        }
+    }
+
+    fn blank(&mut self) {
+        match self.ended {
+            Some(_) => self.end(),
+            None => self.end_word(),
+        }
+    }
+
+    /// Whether a letter goes on with a word at whose end pdfium has ended the line: text in small pieces, or an exponent.
+    fn goes_on(&self, place: (f32, f32), next: &Letter) -> bool {
+        let (Some(last), Some(word)) = (&self.last, &self.word) else { return false };
+        let gap = (next.from - last.direction.turned(place).0).abs();
+        let drop = (next.base - last.base).abs();
+        let is_level = drop < 0.02 * last.size && (next.size - last.size).abs() < 0.02 * last.size;
+        // The number of a note after a word is no part of it.
+        let is_symbol = word.text.chars().count() <= 2 && last.character.is_alphanumeric();
+        let is_script = is_symbol && next.size < 0.85 * last.size && drop < 0.6 * last.size;
+        next.direction == last.direction
+            && (is_level && gap < NEXT.0 * last.size || is_script && gap < NEXT.1 * last.size)
+    }
+
     fn end(&mut self) {
+        self.ended = None;
         self.end_word();
         let words = std::mem::take(&mut self.words);
         if let Some(last) = self.last.take()
@@ -137,6 +176,11 @@ impl Segments {
     }
 
     fn add(&mut self, letter: Letter, is_bold: impl FnOnce() -> bool) {
+        if let Some(place) = self.ended.take()
+            && !self.goes_on(place, &letter)
+        {
+            self.end();
+        }
         if let Some(last) = self.last.take() {
             let is_apart = is_apart(&last, &letter, self.word.is_some());
             // The number of a note stands before its text.
@@ -227,16 +271,15 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
         }
         for char in letters.iter() {
             let Some(character) = whole(char.unicode_value(), &mut half) else { continue };
-            unknown += usize::from(is_unknown(character));
-            known += usize::from(!is_unknown(character) && !character.is_whitespace());
-            match character {
-                '\r' | '\n' => segments.end(),
-                '\0' | '\u{FFFE}' | '\u{FFFF}' => {}
-                _ if character != '\u{2}' && (character.is_whitespace() || character.is_control()) => {
-                    segments.end_word()
-                }
-                _ if shown.is_some_and(|shown| !is_within(&shown, &char)) => {}
-                _ => {
+            let (kind, is_unknown) = kind(&char, character);
+            unknown += usize::from(is_unknown);
+            known += usize::from(!is_unknown && !character.is_whitespace());
+            match kind {
+                Kind::End => segments.end_at(&char),
+                Kind::Blank => segments.blank(),
+                Kind::Nothing => {}
+                Kind::Letter if shown.is_some_and(|shown| !is_within(&shown, &char)) => {}
+                Kind::Letter => {
                     if let Some(letter) = Letter::of(&char, character) {
                         segments.add(letter, || is_bold(&char));
                     }
@@ -245,7 +288,7 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
         }
         segments.end();
     }
-    let (main, letters) = (main_direction(&segments.done), segments.done.len());
+    let main = main_direction(&segments.done);
     let mut read = Page { letters: (known + unknown, unknown), ..Page::default() };
     let mut turned = BTreeMap::<Direction, Vec<Segment>>::new();
     for (direction, segment) in segments.done {
@@ -255,7 +298,7 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
         }
     }
     link(page, main, &mut read.segments);
-    read.segments.extend(marks(page, main, letters));
+    add_marks(page, main, &mut read.segments);
     read.turned = turned.into_values().collect();
     let drawn = drawn(page, main);
     mark_items(&mut read.segments, &drawn.bullets);
@@ -263,29 +306,11 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
     Ok(read)
 }
 
-/// Whether a file does not say which character a letter is: its font has codes of its own for the letters that it draws.
-fn is_unknown(character: char) -> bool {
-    let is_break = matches!(character, '\t' | '\n' | '\r' | '\u{2}');
-    (character.is_control() && !is_break) || matches!(character, '\u{FFFD}' | '\u{E000}'..='\u{F8FF}' | '\u{F0000}'..)
-}
-
-/// A character of a number; pdfium may give the two halves of UTF-16 one after the other.
-fn whole(number: u32, half: &mut Option<u32>) -> Option<char> {
-    match (number, half.take()) {
-        (0xD800..=0xDBFF, _) => {
-            *half = Some(number);
-            None
-        }
-        (0xDC00..=0xDFFF, Some(high)) => char::from_u32(0x10000 + ((high - 0xD800) << 10) + (number - 0xDC00)),
-        _ => char::from_u32(number),
-    }
-}
-
-/// Whether a letter is in the part of a page that is shown.
+/// Whether a part of a letter is in the part of a page that is shown.
 fn is_within(shown: &Bounds, char: &PdfPageTextChar<'_>) -> bool {
     let Ok(place) = char.tight_bounds() else { return true };
-    let (x, y) = Direction::default().bounds(&place).center();
-    (shown.x0..=shown.x1).contains(&x) && (shown.y0..=shown.y1).contains(&y)
+    let place = Direction::default().bounds(&place);
+    place.x0 <= shown.x1 && place.x1 >= shown.x0 && place.y0 <= shown.y1 && place.y1 >= shown.y0
 }
 
 fn is_bold(char: &PdfPageTextChar<'_>) -> bool {
