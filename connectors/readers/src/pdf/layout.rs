@@ -15,6 +15,8 @@ pub(super) const BESIDE: f32 = 0.3;
 const FILLED: f32 = 0.6;
 /// Half of the lines of a column of text have at least so many words.
 const WORDS: usize = 4;
+/// Lines of running text are nearer to each other than this, as a share of the letters' size.
+const CLOSE: f32 = 2.2;
 /// A row further below than this, in heights of a line, does not belong to what is above it.
 const APART: f32 = 2.2;
 
@@ -155,8 +157,15 @@ pub(super) fn are_texts(columns: &[Vec<Segment>]) -> bool {
     let texts = columns.iter().filter(|column| is_text(column)).count();
     match is_in_order {
         true => 2 * texts >= columns.len() && order.len() >= 2 * columns.len() && columns.len() <= 6,
-        false => texts == columns.len() && columns.len() <= 3,
+        false => texts == columns.len() && columns.len() <= 3 && columns.iter().all(|column| is_close(column)),
     }
+}
+
+/// Whether lines are as near to each other as those of a text are, and not as those of a form.
+fn is_close(column: &[Segment]) -> bool {
+    let rows: Vec<Bounds> = rows(column.to_vec()).iter().map(|row| bounds(row)).collect();
+    let leading = median(rows.windows(2).map(|pair| pair[0].y0 - pair[1].y0));
+    leading < CLOSE * line_height(column)
 }
 
 /// Whether a segment is text of a script without blanks.

@@ -8,6 +8,8 @@ use super::shape::{Bounds, Segment, Word};
 
 /// The height of a line of a field or remark, if the page has no letters to compare with, in points.
 const LINE: f32 = 12.0;
+/// Distance of the lines of a field or remark, as a share of the letters' size.
+const LEADING: f32 = 1.2;
 /// Maximum number of pairs of a mark and a segment that are compared.
 const MOST_PAIRS: usize = 10_000_000;
 
@@ -63,12 +65,14 @@ fn marks(page: &PdfPage<'_>, direction: Direction, size: f32) -> Vec<Segment> {
         };
         let bounds = direction.bounds(&rect);
         let lines: Vec<&str> = text.split(['\r', '\n']).filter(|line| !line.trim().is_empty()).collect();
+        // Where there is room, the lines of a remark are as close as those of any text.
         let height = bounds.height() / lines.len().max(1) as f32;
+        let height = if lines.len() > 1 { height.min(LEADING * size) } else { height };
         for (number, line) in lines.into_iter().enumerate() {
             let top = bounds.y1 - number as f32 * height;
             let place = Bounds { y0: top - height, y1: top, ..bounds };
             let words = line.split_whitespace().map(|word| Word { text: word.replace('\0', ""), bounds: place });
-            marks.push(Segment::of(words.collect(), height.min(size), false, marks.len()));
+            marks.push(Segment::of(words.collect(), size, false, marks.len()));
         }
     }
     marks

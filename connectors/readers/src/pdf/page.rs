@@ -79,13 +79,12 @@ struct Letter {
 impl Letter {
     fn of(char: &PdfPageTextChar<'_>, character: char) -> Option<Self> {
         // pdfium counts to the right. Letters of a size below zero stand on their heads.
-        let size = char.scaled_font_size().value;
-        let half = if size < 0.0 { 180.0 } else { 0.0 };
+        let half = if char.unscaled_font_size().value < 0.0 { 180.0 } else { 0.0 };
         let direction = Direction::of(half - char.angle_degrees().unwrap_or_default());
         let (x, y) = char.origin().ok()?;
         let tight = direction.bounds(&char.tight_bounds().ok()?);
         let (from, base) = direction.turned((x.value, y.value));
-        let size = size.abs();
+        let size = char.scaled_font_size().value.abs();
         // Some files have letters of size 1 that are drawn larger.
         let is_size = size.is_finite() && size > 0.1 && tight.height() < 2.0 * size;
         let size = if is_size { size } else { (1.2 * tight.height()).max(1.0) };
