@@ -161,11 +161,12 @@ pub(super) fn are_texts(columns: &[Vec<Segment>]) -> bool {
     }
 }
 
-/// Whether lines are as near to each other as those of a text are, and not as those of a form.
+/// Whether half of the lines are as near to each other as those of a text are, and not as those of a form.
 fn is_close(column: &[Segment]) -> bool {
-    let rows: Vec<Bounds> = rows(column.to_vec()).iter().map(|row| bounds(row)).collect();
-    let leading = median(rows.windows(2).map(|pair| pair[0].y0 - pair[1].y0));
-    leading < CLOSE * line_height(column)
+    let places: Vec<Bounds> = rows(column.to_vec()).iter().map(|row| bounds(row)).collect();
+    let most = CLOSE * line_height(column);
+    let near = places.windows(2).filter(|pair| pair[0].y0 - pair[1].y0 < most).count();
+    2 * near + 1 >= places.len()
 }
 
 /// Whether a segment is text of a script without blanks.

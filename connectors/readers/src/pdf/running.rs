@@ -12,6 +12,8 @@ const MARGIN: f32 = 0.12;
 const MARGINAL: usize = 4;
 /// Headers and footers are on at least so many pages, and on this share of them.
 const REPEATED: (usize, f32) = (3, 0.3);
+/// Maximum number of blanks beside the number of a page, as in `- Page 3 of 12 -`.
+const MOST_BLANKS: usize = 5;
 
 /// What a line at the margin says, and how high: a number of the page is told by its distance from the page's place.
 type Running = (String, i32);
@@ -96,7 +98,9 @@ pub(super) fn remove_running(pages: &mut [Vec<Block>]) {
         for (at, key) in running(page, number, &whole) {
             let count = pages_with.get(&key).copied().unwrap_or_default();
             let letters = key.0.chars().filter(|letter| letter.is_alphabetic()).count();
-            let is_number = letters <= "page of".len() && key.0.contains('\0');
+            // A row of numbers that ends with the page's is more than that.
+            let is_short = key.0.matches(' ').count() <= MOST_BLANKS;
+            let is_number = letters <= "page of".len() && is_short && key.0.contains('\0');
             if is_number && count >= 2 || count >= least && seen.contains(&key) {
                 removed.insert(at);
             } else if count >= least {
