@@ -128,3 +128,5 @@ fn failed(error: PdfiumError) -> ReadError {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_pages;

@@ -11,7 +11,7 @@ use crate::ocr::{Look, OcrMode, Seen};
 use crate::samples::{pdf, pdf_of_objects, pdf_of_pages, stream};
 
 /// Reads a file without OCR.
-fn read(bytes: &[u8]) -> Result<Content, ReadError> {
+pub(super) fn read(bytes: &[u8]) -> Result<Content, ReadError> {
     seeing(bytes, OcrMode::Auto, &mut |_| Err("no model".to_owned()))
 }
 
@@ -21,7 +21,7 @@ fn seeing(bytes: &[u8], when: OcrMode, look: &mut Look<'_>) -> Result<Content, R
 }
 
 /// Whether pdfium is there. Where `TURNFLOW_TESTS_MUST_RUN` is set, it must be.
-fn has_pdfium() -> bool {
+pub(super) fn has_pdfium() -> bool {
     let Err(error) = library::with(|_| Ok(())) else { return true };
     println!("skipped: {error}");
     assert!(std::env::var_os("TURNFLOW_TESTS_MUST_RUN").is_none(), "{error}");
