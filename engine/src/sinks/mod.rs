@@ -234,7 +234,7 @@ impl SinkHandle {
         if let Some(restored) = self.restored.lock().get(&known.key) {
             return Some(restored.clone()).filter(|restored| restored.revision > known.revision);
         }
-        let (newest, is_withdrawn) = {
+        let (newest, is_to_follow) = {
             let mut recovered = self.writer.recovered.lock();
             let mut newest: Option<AnswerRecord> = None;
             for revision in known.revision + 1.. {
@@ -244,10 +244,12 @@ impl SinkHandle {
                 }
             }
             let stands = newest.as_ref().unwrap_or(known);
-            let withdrawn = AnswerRecord::delivery_key(&stands.key, u64::from(stands.revision), true);
-            (newest, recovered.found(&withdrawn).is_some())
+            let retraction = AnswerRecord::delivery_key(&stands.key, u64::from(stands.revision), true);
+            // After an answer that was taken back for good, none follows: the turn that replaced it has another key.
+            let is_final = recovered.record(&retraction).is_some_and(|record| record.withdrawn);
+            (newest, !is_final && recovered.found(&retraction).is_some())
         };
-        if !is_withdrawn {
+        if !is_to_follow {
             return newest;
         }
         let stands = newest.as_ref().unwrap_or(known);

@@ -461,6 +461,24 @@ impl KeptAnswers for Filed {
     }
 }
 
+/// Its turn was replaced or deleted. When the turn is read again after a kill, the answer is there, and no revision is owed.
+#[test]
+fn an_answer_that_was_taken_back_for_good_does_not_come_again() {
+    let world = World::new();
+    let file = Filed::default();
+    let withdrawn = AnswerRecord { retracted: true, withdrawn: true, ..record(1) };
+    file.before.lock().extend([record(1), withdrawn, record(2), AnswerRecord { retracted: true, ..record(2) }]);
+    let sink = world.handle(file.clone());
+    sink.recover(Search::default()).unwrap();
+    assert_eq!(sink.found(&record(1).key), Some(record(1).answer));
+    assert_eq!(sink.record(&record(1).key), Some(record(1)));
+    assert!(!sink.is_repairing());
+    // Of the other one, the process was killed before it wrote the revision.
+    assert_eq!(sink.record(&record(2).key).unwrap().revision, 1);
+    wait_until(|| !sink.is_repairing());
+    assert_eq!(file.wrote.lock().iter().map(|record| record.turn).collect::<Vec<_>>(), [2]);
+}
+
 /// The process was killed between a retraction and the revision, and now the disk is full.
 #[test]
 fn no_checkpoint_is_written_while_a_sink_lacks_answers_of_an_earlier_process() {
