@@ -100,8 +100,8 @@ fn civil(time: DateTime) -> Option<f64> {
 /// The time that a text of this form is, as in `%d.%m.%Y %H:%M:%S`. Without a zone in it, it is of the zone that is given
 /// (`Europe/Berlin`), or else UTC.
 pub(crate) fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64, String> {
+    let (text, form) = numbered(spaced(text), spaced(form), zone)?;
     let zone = zone.map_or(Ok(TimeZone::UTC), named_zone)?;
-    let (text, form) = numbered(spaced(text), spaced(form));
     let parsed = jiff::fmt::strtime::parse(&form, text.trim()).map_err(|error| error.to_string())?;
     if let Ok(time) = parsed.to_timestamp() {
         return Ok(time.as_nanosecond() as f64 / 1e9);
@@ -112,14 +112,30 @@ pub(crate) fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64,
     time.ok_or_else(|| format!("{text:?} is no time of the form {form:?}"))
 }
 
-/// A text with the number of its zone in place of the name, such as `CET`, if its form has one (`%Z`).
-fn numbered(text: String, form: String) -> (String, String) {
+/// Names that several zones have: China's and central America's, India's, Ireland's and Israel's.
+const AMBIGUOUS: [&str; 2] = ["CST", "IST"];
+
+/// A text with the number of its zone in place of the name, such as `CET`, if its form has one (`%Z`). An ambiguous name is
+/// that of the zone that is given.
+fn numbered(text: String, form: String, given: Option<&str>) -> Result<(String, String), String> {
+    if !form.contains("%Z") {
+        return Ok((text, form));
+    }
     let words: Vec<&str> = text.split(' ').collect();
+    if let Some(at) = words.iter().position(|word| AMBIGUOUS.contains(word)) {
+        let name = words[at];
+        if given.is_none() {
+            let which = "is the name of several time zones: give the one that is meant";
+            return Err(format!("{name} {which}, as in seconds({form:?}; \"Asia/Shanghai\")"));
+        }
+        let form: Vec<&str> = form.split(' ').filter(|part| *part != "%Z").collect();
+        return Ok(([&words[..at], &words[at + 1..]].concat().join(" "), form.join(" ")));
+    }
     let named = words.iter().enumerate().find_map(|(at, word)| Some((at, clock::zone(word)?)));
-    let Some((at, seconds)) = named.filter(|_| form.contains("%Z")) else { return (text, form) };
+    let Some((at, seconds)) = named else { return Ok((text, form)) };
     let (sign, minutes) = (if seconds < 0 { '-' } else { '+' }, seconds.abs() / 60);
     let number = format!("{sign}{:02}{:02}", minutes / 60, minutes % 60);
-    ([&words[..at], &[&*number], &words[at + 1..]].concat().join(" "), form.replace("%Z", "%z"))
+    Ok(([&words[..at], &[&*number], &words[at + 1..]].concat().join(" "), form.replace("%Z", "%z")))
 }
 
 /// The zone of a name in the IANA database, which is a part of this program: a time is the same on every machine.
@@ -167,6 +183,11 @@ mod tests {
         assert_eq!(of_form("1:56 pm on 8 May, 2023", "%I:%M %p on %d %B, %Y", None), Ok(1_683_554_160.0));
         let est = of_form("3/5/2026 6:23:40 AM EST", "%m/%d/%Y %I:%M:%S %p %Z", Some("Europe/Berlin"));
         assert_eq!(est, Ok(1_772_709_820.0));
+        let (written, form) = ("Thu Mar  5 19:23:40 CST 2026", "%a %b %d %H:%M:%S %Z %Y");
+        assert_eq!(of_form(written, form, Some("Asia/Shanghai")), Ok(1_772_709_820.0));
+        assert_eq!(of_text(&written.replace("CST", "CET").replace("19:", "12:")), Some(1_772_709_820.0));
+        assert_eq!(of_text(written), None);
+        assert!(of_form(written, form, None).unwrap_err().contains("several time zones"));
         assert!(of_form("x", "%d", None).is_err());
         assert!(of_form("5 Nowhere", "%d %Z", None).is_err());
         for (text, expected) in [("05.03.2026 12:23", 1_772_709_780.0), ("05.07.2026 12:24", 1_783_247_040.0)] {
