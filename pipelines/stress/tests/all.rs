@@ -63,7 +63,7 @@ fn killed_processes_revise_every_answer_once() {
 
 #[test]
 fn killed_processes_lose_nothing_of_the_logs_of_other_programs() {
-    for kind in ["files", "chats", "json-lines", "sqlite", "otlp"] {
+    for kind in ["files", "chats", "json-lines", "sqlite", "otlp", "edits"] {
         stress("logs", &[kind, "--times", "6"]);
     }
     stress("logs", &["files", "--times", "8", "--workers", "2", "--seed", "1"]);

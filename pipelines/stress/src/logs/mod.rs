@@ -2,6 +2,7 @@
 //! that are rotated and packed, one file, a database, or spans that are sent. Then counts the answers.
 
 mod chats;
+mod edits;
 mod files;
 mod otlp;
 mod sqlite;
@@ -48,6 +49,8 @@ enum Kind {
     Sqlite,
     /// Spans, taken by `Otlp`.
     Otlp,
+    /// One log whose messages are edited and deleted, read by `Files` with `revise`.
+    Edits,
 }
 
 /// Arguments of `logs`.
@@ -82,6 +85,10 @@ trait Log {
     /// Whether records can be written while turnflow does not run.
     fn is_passive(&self) -> bool {
         true
+    }
+    /// What is wrong with the answers.
+    fn wrong(&self, world: &World) -> Vec<String> {
+        world.wrong()
     }
 }
 
@@ -153,16 +160,20 @@ impl World {
         self.asked.iter().map(|asked| *asked as usize).sum()
     }
 
-    /// The answers, as conversation, turn and the number of the question.
-    fn answered(&self) -> Vec<(String, u64, u32)> {
+    /// What the sink has written.
+    fn records(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.dir.join(FILE)).unwrap_or_default();
         // The last line may be incomplete while it is being written.
-        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect()
+    }
+
+    /// The answers, as conversation, turn and the number of the question.
+    fn answered(&self) -> Vec<(String, u64, u32)> {
         let of = |record: Value| {
             let question = record["query"].as_str()?.rsplit_once("question ")?.1.trim_end_matches('?').parse().ok()?;
             Some((record["conversation_id"].as_str()?.to_owned(), record["turn"].as_u64()?, question))
         };
-        records.filter_map(of).collect()
+        self.records().into_iter().filter_map(of).collect()
     }
 
     /// Each question is answered once.
@@ -215,6 +226,7 @@ pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
         Kind::Chats => Box::new(chats::Chats::new(&dir)?),
         Kind::Sqlite => Box::new(sqlite::Database::new(&dir)?),
         Kind::Otlp => Box::new(otlp::Sender::new()?),
+        Kind::Edits => Box::new(edits::Edits::new(&dir)),
     };
     write_world(&dir, &*log)?;
     let (asked, again) = ([0; CONVERSATIONS], Vec::new());
@@ -249,20 +261,20 @@ pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
     // What was sent and not taken is sent again now.
     world.say(&mut *log)?;
     let until = Instant::now() + PATIENCE;
-    while world.answered().len() < world.questions() && Instant::now() < until {
+    while !log.wrong(&world).is_empty() && Instant::now() < until {
         world.is_running(&mut child, "the last run")?;
         log.write(&[])?;
         std::thread::sleep(Duration::from_millis(50));
     }
     std::thread::sleep(CALM);
     child.kill().and_then(|()| child.wait()).context("cannot kill the process")?;
-    let wrong = world.wrong();
+    let wrong = log.wrong(&world);
     println!(
         "{} ({short} of them early) in {killed:.0} s, {}: {} in {kind:?}, {}; {}",
         count(*times, "kill"),
         count(*workers, "worker"),
         count(world.questions(), "question"),
-        count(disturbed, "rotation"),
+        count(disturbed, if matches!(kind, Kind::Edits) { "edit" } else { "rotation" }),
         count(wrong.len(), "broken promise")
     );
     checks::verdict(&wrong)
