@@ -155,7 +155,12 @@ fn as_one(first: Message, others: Vec<Message>) -> Message {
     let conversation = all.iter().find_map(|message| message.conversation.clone());
     all.sort_by(|one, other| other.rank.cmp(&one.rank).then_with(|| one.version.cmp(&other.version)));
     let mut best = all.pop().unwrap_or_default();
+    let best_is_part = best.speaker.is_none() && !(best.starts || best.rewind || best.cut);
     all.iter().rev().for_each(|other| best.complete(other));
+    let is_mark = |message: &&Message| message.starts || message.rewind || message.cut;
+    if best_is_part && let Some(mark) = all.iter().rev().find(|message| message.speaker.is_some() || is_mark(message)) {
+        (best.starts, best.rewind, best.cut) = (mark.starts, mark.rewind, mark.cut);
+    }
     Message { at, again, last, to_agent, time, order, conversation, ..best }
 }
 

@@ -21,7 +21,9 @@ def sub($re; f): sub($re; f; "");
 # Lists, and parts of values.
 def flatten: flatten(1e9);
 def at_most($n; f): limit($n; f);
-def limit($n; f): if $n < 0 then error("limit takes no negative number") else at_most($n; f) end;
+def limit($n; f):
+  if $n | type != "number" then error("\($n | tojson) is no number for a limit")
+  elif $n < 0 then error("limit takes no negative number") else at_most($n; f) end;
 def nth($n; f): if $n < 0 then error("there is no place \($n)") else first(skip($n; f)) end;
 def del(f): delpaths([path(f)]);
 def setpath(path; value): value as $value | path as $path | getpath($path) = $value;

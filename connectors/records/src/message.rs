@@ -127,21 +127,28 @@ pub enum Item {
 #[serde(default)]
 pub struct Message {
     /// Identifies it: a message that comes again with its id is a newer version.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The message that it follows or answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// The conversation; by default that of its parents.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
     /// Who speaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
     /// What is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// When, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
     /// Its place in the conversation; by default that of its record.
     #[serde(with = "value", skip_serializing_if = "Option::is_none")]
     pub order: Option<Val>,
     /// The number of its turn, if the form has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// Of messages with one id, those of the lowest rank count.
     pub rank: i64,
@@ -150,22 +157,31 @@ pub struct Message {
     pub version: Option<Val>,
     /// Messages with one key share conversation, speaker, time and order. With several keys, it takes what it does not
     /// have itself from those of each key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub join: Vec<String>,
     /// Its conversation ends with it, as far as its record knows. Of branches, that of the last such message counts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
     /// It is deleted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
     /// It takes back the last question before it, and what followed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rewind: bool,
     /// From here on, it is another conversation.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub starts: bool,
     /// Neighbours with one key are one message.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<String>,
     /// It is said to the agent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub to_agent: bool,
     /// It is of a list of messages that was cut off.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
     /// From here on, a person answers, or no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<bool>,
     /// Further fields of the turn.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ const FILLED: f32 = 0.6;
 /// Half of the lines of a column of text have at least so many words.
 const WORDS: usize = 4;
 /// Lines of running text are nearer to each other than this, as a share of the letters' size.
-const CLOSE: f32 = 2.2;
+const CLOSE: f32 = 2.6;
 /// A row further below than this, in heights of a line, does not belong to what is above it.
 const APART: f32 = 2.2;
 

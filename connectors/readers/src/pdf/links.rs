@@ -51,27 +51,49 @@ fn mark(segment: &mut Segment, area: &Bounds, address: &str) {
     let count = segment.words[first..].iter().take_while(|word| is_within(&word.bounds)).count();
     let words = &mut segment.words[first..first + count];
     let text: String = words.iter().map(|word| word.text.as_str()).collect();
+    let has_address = words.iter().any(|word| has(&word.text, address));
     // A word that goes on in the next line would be parted from its rest.
     let is_parted = text.ends_with(['\u{AD}', '-', '\u{2010}']);
-    if is_parted || text.contains(['[', ']']) || !text.contains(char::is_alphanumeric) || says(&text, address) {
+    if is_parted
+        || text.contains(['[', ']'])
+        || !text.contains(char::is_alphanumeric)
+        || has_address
+        || says(&text, address)
+    {
         return;
     }
     words[0].text.insert(0, '[');
     words[count - 1].text.push_str(&format!("]({address})"));
 }
 
-/// Whether a text has the address, perhaps without what it begins and ends with, or is a part of it.
+/// An address without its scheme and the stroke at its end.
+fn place(address: &str) -> &str {
+    let is_scheme = |scheme: &&&str| address.starts_with(**scheme);
+    SCHEMES.iter().find(is_scheme).map_or(address, |scheme| &address[scheme.len()..])
+}
+
+fn plain(text: &str) -> String {
+    text.to_lowercase().replace("%20", "").replace(' ', "")
+}
+
+/// Whether a word has the address, and not within another one.
+fn has(word: &str, address: &str) -> bool {
+    let (word, address) = (plain(word), plain(address));
+    let whole = place(&address).trim_end_matches('/');
+    let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '-';
+    !whole.is_empty()
+        && word.match_indices(whole).any(|(at, _)| {
+            let (before, after) = (&word[..at], &word[at + whole.len()..]);
+            let is_begun = before.ends_with(|letter| is_of_name(letter) || letter == '.') && !before.ends_with("www.");
+            !is_begun && !after.starts_with(is_of_name)
+        })
+}
+
+/// Whether a text is the address or a part of it, perhaps without what it begins and ends with.
 fn says(text: &str, address: &str) -> bool {
-    let plain = |text: &str| text.to_lowercase().replace("%20", "").replace(' ', "");
     let (text, address) = (plain(text), plain(address));
     let text = text.trim_end_matches(['.', ',', ';', ')', '/']).trim_start_matches('(');
-    let has_form = text.contains(['.', '/', '@']);
-    let place = |address| {
-        let is_scheme = |scheme: &&&str| str::starts_with(address, **scheme);
-        SCHEMES.iter().find(is_scheme).map_or(address, |scheme| &address[scheme.len()..])
-    };
-    let whole = place(address.as_str()).trim_end_matches('/');
-    has_form && (address.contains(place(text)) || text.contains(whole))
+    text.contains(['.', '/', '@']) && address.contains(place(text))
 }
 
 #[cfg(test)]

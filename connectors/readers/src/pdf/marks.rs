@@ -10,6 +10,8 @@ use super::shape::{Bounds, Segment, Word};
 const LINE: f32 = 12.0;
 /// Distance of the lines of a field or remark, as a share of the letters' size.
 const LEADING: f32 = 1.2;
+/// Mean width of a letter, as a share of its size.
+const WIDTH: f32 = 0.5;
 /// Maximum number of pairs of a mark and a segment that are compared.
 const MOST_PAIRS: usize = 10_000_000;
 
@@ -21,10 +23,10 @@ pub(super) fn add_marks(page: &PdfPage<'_>, direction: Direction, segments: &mut
     let written = std::mem::take(segments);
     // The number of the segment that each one comes after, and the segments.
     let mut placed: Vec<(usize, Segment)> = Vec::new();
-    let marks = marks(page, direction, line);
+    let marks = marks(page, direction, line, &written);
     let are_compared = marks.len().saturating_mul(written.len()) <= MOST_PAIRS;
     for mark in marks {
-        let name = if are_compared { name_of(&mark, &written) } else { None };
+        let name = if are_compared { name_of(&mark.bounds, &written) } else { None };
         placed.push((name.map_or(written.len(), |at| at + 1), mark));
     }
     placed.sort_by_key(|(after, _)| *after);
@@ -39,18 +41,20 @@ pub(super) fn add_marks(page: &PdfPage<'_>, direction: Direction, segments: &mut
 }
 
 /// The nearest segment at the left of a mark.
-fn name_of(mark: &Segment, written: &[Segment]) -> Option<usize> {
-    let is_beside = |segment: &Segment| {
-        let is_left = segment.bounds.center().0 < mark.bounds.x0;
-        is_left && segment.bounds.level_with(&mark.bounds) > BESIDE
-    };
-    let beside = written.iter().enumerate().filter(|(_, segment)| is_beside(segment));
-    beside.max_by(|a, b| a.1.bounds.x1.total_cmp(&b.1.bounds.x1)).map(|(at, _)| at)
+fn name_of(mark: &Bounds, written: &[Segment]) -> Option<usize> {
+    let beside = beside(mark, written).max_by(|a, b| a.1.bounds.x1.total_cmp(&b.1.bounds.x1));
+    beside.map(|(at, _)| at)
+}
+
+/// The segments at the left of a mark.
+fn beside<'a>(mark: &'a Bounds, written: &'a [Segment]) -> impl Iterator<Item = (usize, &'a Segment)> {
+    let is_beside = |segment: &Segment| segment.bounds.center().0 < mark.x0 && segment.bounds.level_with(mark) > BESIDE;
+    written.iter().enumerate().filter(move |(_, segment)| is_beside(segment))
 }
 
 /// The values and remarks, with letters of this size at most.
-fn marks(page: &PdfPage<'_>, direction: Direction, size: f32) -> Vec<Segment> {
-    let mut marks = Vec::new();
+fn marks(page: &PdfPage<'_>, direction: Direction, size: f32, written: &[Segment]) -> Vec<Segment> {
+    let mut marks: Vec<Segment> = Vec::new();
     for annotation in page.annotations().iter() {
         if annotation.is_hidden() {
             continue;
@@ -64,18 +68,40 @@ fn marks(page: &PdfPage<'_>, direction: Direction, size: f32) -> Vec<Segment> {
             continue;
         };
         let bounds = direction.bounds(&rect);
+        let mut add = |line: &str, place: Bounds| {
+            let x1 = place.x1.min(place.x0 + WIDTH * size * line.chars().count() as f32);
+            let words = line.split_whitespace();
+            let words = words.map(|word| Word { text: word.replace('\0', ""), bounds: Bounds { x1, ..place } });
+            marks.push(Segment::of(words.collect(), size, false, marks.len()));
+        };
         let lines: Vec<&str> = text.split(['\r', '\n']).filter(|line| !line.trim().is_empty()).collect();
-        // Where there is room, the lines of a remark are as close as those of any text.
+        // Where there is room, the lines are as close as those of any text.
         let height = bounds.height() / lines.len().max(1) as f32;
         let height = if lines.len() > 1 { height.min(LEADING * size) } else { height };
+        let first = Bounds { y0: bounds.y1 - height, ..bounds };
+        if let PdfPageAnnotation::Widget(_) = &annotation {
+            // What a field says stays together, also if lines of text are beside it.
+            let place = if lines.len() > 1 { place_of(&bounds, first, written) } else { first };
+            add(&lines.join(" "), place);
+            continue;
+        }
         for (number, line) in lines.into_iter().enumerate() {
-            let top = bounds.y1 - number as f32 * height;
-            let place = Bounds { y0: top - height, y1: top, ..bounds };
-            let words = line.split_whitespace().map(|word| Word { text: word.replace('\0', ""), bounds: place });
-            marks.push(Segment::of(words.collect(), size, false, marks.len()));
+            let down = number as f32 * height;
+            add(line, Bounds { y0: first.y0 - down, y1: first.y1 - down, ..first });
         }
     }
     marks
+}
+
+/// Where a value of several lines stands: at the name of the field, or else at its first line.
+fn place_of(field: &Bounds, first: Bounds, written: &[Segment]) -> Bounds {
+    let names: Vec<&Segment> = beside(field, written).map(|(_, segment)| segment).take(2).collect();
+    match names[..] {
+        [name] if beside(&first, written).next().is_none() => {
+            Bounds { y0: name.bounds.y0, y1: name.bounds.y1, ..first }
+        }
+        _ => first,
+    }
 }
 
 /// What a field says.

@@ -147,7 +147,8 @@ impl Segments {
         let is_level = drop < 0.02 * last.size && (next.size - last.size).abs() < 0.02 * last.size;
         // The number of a note after a word is no part of it.
         let is_symbol = word.text.chars().count() <= 2 && last.character.is_alphanumeric();
-        let is_script = is_symbol && next.size < 0.85 * last.size && drop < 0.6 * last.size;
+        let is_other_word = last.character.is_lowercase() && next.character.is_uppercase();
+        let is_script = is_symbol && !is_other_word && next.size < 0.85 * last.size && drop < 0.6 * last.size;
         next.direction == last.direction
             && (is_level && gap < NEXT.0 * last.size || is_script && gap < NEXT.1 * last.size)
     }

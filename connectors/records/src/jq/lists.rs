@@ -285,10 +285,11 @@ fn delete(value: Value, paths: &[&[Val]]) -> ValR<Value> {
 
 /// A path that begins with a slice of a list of this length and a place in it, with the place in the list.
 fn absolute(mut path: Vec<Val>, length: usize) -> Vec<Val> {
-    while let [Val::Obj(bounds), next, ..] = &path[..]
+    let (mut at, mut found) = (0, None);
+    while let (Some(Val::Obj(bounds)), Some(next)) = (found.as_ref().or(path.first()), path.get(at + 1))
         && let Some(places) = slice_of(bounds, length)
     {
-        let first = match next {
+        found = Some(match next {
             Val::Num(_) => Val::from(place(next, places.len()).map_or(length, |at| places.start + at)),
             Val::Obj(bounds) => {
                 let Some(within) = slice_of(bounds, places.len()) else { break };
@@ -296,8 +297,12 @@ fn absolute(mut path: Vec<Val>, length: usize) -> Vec<Val> {
                 Val::obj([bound("start", within.start), bound("end", within.end)].into_iter().collect())
             }
             _ => break,
-        };
-        path.splice(..2, [first]);
+        });
+        at += 1;
+    }
+    steps(at as u64);
+    if let Some(found) = found {
+        path.splice(..=at, [found]);
     }
     path
 }

@@ -43,6 +43,10 @@ impl Stream {
                 continue;
             }
             self.part(name, conversation, std::mem::take(&mut part), memory, left_out, &mut found);
+            // A mark that comes again is the same mark.
+            if let Some(id) = &message.id {
+                known::set(memory, id, &Said::alone(name, conversation.last));
+            }
             if conversation.has_begun {
                 (conversation.part, conversation.last, conversation.spoke) = (conversation.part + 1, 0, None);
             }
@@ -111,6 +115,9 @@ impl Stream {
             let of_part = parts.remove(&part.at).unwrap_or_default();
             parts.entry(whole.at).or_default().extend(part.id.clone().into_iter().chain(of_part));
         };
+        for id in messages.iter().filter(|message| message.rewind).filter_map(|message| message.id.as_ref()) {
+            known::set(memory, id, &Said::alone(name, conversation.last));
+        }
         let glue = self.options.glue.as_deref().unwrap_or(" ");
         let messages = merged(taken_back(messages, left_out), glue, &mut joined);
         let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
@@ -123,7 +130,7 @@ impl Stream {
             let mut last = parent.map_or(conversation.last, |said| said.turn);
             let version = message.version.clone();
             let is_part = message.speaker.is_none() || message.text.as_ref().is_none_or(|text| text.trim().is_empty());
-            let so_far = is_part.then(|| Box::new(Message { text: None, fields: None, ..message.clone() }));
+            let so_far = is_part.then(|| Box::new(so_far(&message)));
             let fields = message.fields.clone().filter(|_| self.options.revise);
             let mut turn = turn_of(&id, message, &mut last, left_out);
             if let Some(turn) = &mut turn {
@@ -152,6 +159,11 @@ impl Stream {
     }
 }
 
+/// What a later version of a message may leave out. Its id and its conversation are known, and its text was not there.
+fn so_far(message: &Message) -> Message {
+    Message { id: None, conversation: None, at: 0, text: None, fields: None, ..message.clone() }
+}
+
 /// The new version of a turn, if a message that became one has another text now, or what takes it back, if it is deleted.
 fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Option<Turn> {
     let own = message.id.as_ref()?;
@@ -162,8 +174,16 @@ fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -
         return Some(taken);
     }
     let turned = said.turned.as_mut()?;
-    let text = message.text.as_ref()?;
     let is_older = message.version.is_some() && message.version < turned.version;
+    let Some(text) = &message.text else {
+        // The next version has what this one says.
+        if !is_older && (message.time.is_some() || message.fields.is_some()) {
+            turned.time = message.time.or(turned.time);
+            turned.fields = message.fields.clone().or_else(|| turned.fields.take());
+            known::set(memory, own, &said);
+        }
+        return None;
+    };
     if is_older || known::hash(text) == turned.said {
         return None;
     }

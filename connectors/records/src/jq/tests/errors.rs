@@ -31,6 +31,7 @@ fn programs_tell_where_they_fail() {
             "\"(a\" is wrong: unclosed group (line 1, column 20: `test($re)`)",
         ),
         ("[range(.to)]", r#"{"to": null}"#, "null is no number for a range (line 1, column 1: `[range(.to)]`)"),
+        ("[limit(.n; 1, 2)]", "{}", "null is no number for a limit (line 1, column 1: `[limit(.n; 1, 2)]`)"),
         ("[limit(.n; 1, 2)]", r#"{"n": -1}"#, "limit takes no negative number (line 1, column 1: `[limit(.n; 1, 2)]`)"),
         (".a + .b", r#"{"a": "x", "b": 1}"#, "cannot calculate \"x\" + 1 (line 1, column 1: `.a + .b`)"),
         (

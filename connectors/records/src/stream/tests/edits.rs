@@ -3,7 +3,7 @@
 use super::*;
 
 const EDITED: &str = "{id, conversation: .c, speaker: .s, text: .t, time: .at, version: .v, removed: (.gone == true), \
-    merge: .m, fields: .f, order: .o, parent: .p, last: (.end == true)}";
+    merge: .m, fields: .f, order: .o, parent: .p, last: (.end == true), starts: (.begin == true), rewind: (.back == true)}";
 
 /// The turns, each with its time and its fields.
 fn told(records: &[(u64, &str)], settle: u64, change: &dyn Fn(&mut Options)) -> Vec<String> {
@@ -135,4 +135,44 @@ fn what_names_a_message_only_is_of_its_conversation_which_may_be_that_of_its_par
         let expected = if settle == 4 { ["1 user Oen? None {}", "1 agent Yes. None {}"] } else { expected };
         assert_eq!(told(&records, settle, &|_| {}), expected, "{settle}");
     }
+}
+
+#[test]
+fn an_edit_of_fields_only_is_remembered() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "at": 1, "v": 1, "f": {"tag": "x"}}"#),
+        (20, r#"{"id": 1, "f": {"tag": "y"}, "v": 2}"#),
+        (30, r#"{"id": 1, "t": "One, or two?", "v": 3}"#),
+    ];
+    let told = told(&records, 0, &|options| options.revise = true);
+    assert_eq!(told.last().unwrap(), r#"1 user One, or two? Some(1.0) {"tag":"y"}"#);
+}
+
+#[test]
+fn a_mark_that_comes_again_is_the_same_mark() {
+    let rewinds = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "at": 1}"#),
+        (20, r#"{"id": 2, "c": "a", "back": true, "at": 2}"#),
+        (30, r#"{"id": 3, "c": "a", "s": "user", "t": "Two?", "at": 3}"#),
+        (30, r#"{"id": 2, "c": "a", "back": true, "at": 4}"#),
+    ];
+    let expected = ["1 user One? Some(1.0) {}", "2 user Two? Some(3.0) {}"];
+    assert_eq!(told(&rewinds, 5, &|_| {}), expected);
+    let starts = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "at": 1}"#),
+        (20, r#"{"id": 2, "c": "a", "begin": true, "at": 2}"#),
+        (30, r#"{"id": 3, "c": "a", "s": "user", "t": "Two?", "at": 3}"#),
+        (40, r#"{"id": 2, "c": "a", "begin": true, "at": 2}"#),
+        (50, r#"{"id": 4, "c": "a", "s": "user", "t": "Three?", "at": 5}"#),
+    ];
+    let expected = ["1 user One? Some(1.0) {}", "1 user Two? Some(3.0) {}", "2 user Three? Some(5.0) {}"];
+    assert_eq!(told(&starts, 5, &|_| {}), expected);
+    // An edit within the wait that says something else leaves the mark as it is.
+    let edited = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "at": 1}"#),
+        (20, r#"{"id": 2, "c": "a", "begin": true, "at": 2, "v": 1}"#),
+        (21, r#"{"id": 2, "f": {"tag": "x"}, "v": 2}"#),
+        (30, r#"{"id": 3, "c": "a", "s": "user", "t": "Two?", "at": 3}"#),
+    ];
+    assert_eq!(told(&edited, 5, &|_| {}), ["1 user One? Some(1.0) {}", "1 user Two? Some(3.0) {}"]);
 }
