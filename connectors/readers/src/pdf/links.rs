@@ -127,6 +127,22 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_within_other_words_is_no_address() {
+        for (words, address) in [
+            (&["data.community"][..], "https://a.com/"),
+            (&["v1.2", "of", "data.community."][..], "https://a.com/"),
+            (&["max.com"][..], "https://x.co"),
+        ] {
+            assert!(marked(words, 0.0, 99.0, address).ends_with(&format!("]({address})")), "{words:?}");
+        }
+        for (words, address) in
+            [(&["Visit", "https://a.com!"][..], "https://a.com/"), (&["(www.a.com)", "now"][..], "https://a.com")]
+        {
+            assert_eq!(marked(words, 0.0, 99.0, address), words.join(" "));
+        }
+    }
+
+    #[test]
     fn a_text_that_is_the_address_stays_plain() {
         for text in ["ferry.example/times", "https://ferry.example/times.", "http://ferry.example/times/"] {
             assert_eq!(marked(&[text], 0.0, 9.0, "https://ferry.example/times"), text);
