@@ -26,7 +26,8 @@ pub(super) fn kind(char: &PdfPageTextChar<'_>, character: char) -> (Kind, bool) 
         '\u{2}' if char.is_hyphen().unwrap_or_default() => (Kind::Letter, false),
         '\r' | '\n' if char.is_generated().unwrap_or(true) => (Kind::End, false),
         '\t' | '\r' | '\n' => (Kind::Blank, is_drawn(char)),
-        // Some fonts have such a code for their blank.
+        // Some fonts have this code for their blank.
+        '\u{2}' => (Kind::Blank, false),
         _ if character.is_control() => (Kind::Blank, is_drawn(char)),
         _ if character.is_whitespace() => (Kind::Blank, false),
         // A font may have a code of its own for the blank.

@@ -68,8 +68,8 @@ fn marks(page: &PdfPage<'_>, direction: Direction, size: f32, written: &[Segment
             continue;
         };
         let bounds = direction.bounds(&rect);
-        let mut add = |line: &str, place: Bounds| {
-            let x1 = place.x1.min(place.x0 + WIDTH * size * line.chars().count() as f32);
+        let mut add = |line: &str, width: usize, place: Bounds| {
+            let x1 = place.x1.min(place.x0 + WIDTH * size * width as f32);
             let words = line.split_whitespace();
             let words = words.map(|word| Word { text: word.replace('\0', ""), bounds: Bounds { x1, ..place } });
             marks.push(Segment::of(words.collect(), size, false, marks.len()));
@@ -82,26 +82,24 @@ fn marks(page: &PdfPage<'_>, direction: Direction, size: f32, written: &[Segment
         if let PdfPageAnnotation::Widget(_) = &annotation {
             // What a field says stays together, also if lines of text are beside it.
             let place = if lines.len() > 1 { place_of(&bounds, first, written) } else { first };
-            add(&lines.join(" "), place);
+            // Its last line ends where it ends.
+            let width = lines.last().map_or(0, |line| line.chars().count());
+            add(&lines.join(" "), width, place);
             continue;
         }
         for (number, line) in lines.into_iter().enumerate() {
             let down = number as f32 * height;
-            add(line, Bounds { y0: first.y0 - down, y1: first.y1 - down, ..first });
+            add(line, line.chars().count(), Bounds { y0: first.y0 - down, y1: first.y1 - down, ..first });
         }
     }
     marks
 }
 
-/// Where a value of several lines stands: at the name of the field, or else at its first line.
+/// Where a value of several lines stands: beside the name of the field, or the last line of the text beside it, or else at
+/// its own first line.
 fn place_of(field: &Bounds, first: Bounds, written: &[Segment]) -> Bounds {
-    let names: Vec<&Segment> = beside(field, written).map(|(_, segment)| segment).take(2).collect();
-    match names[..] {
-        [name] if beside(&first, written).next().is_none() => {
-            Bounds { y0: name.bounds.y0, y1: name.bounds.y1, ..first }
-        }
-        _ => first,
-    }
+    let last = beside(field, written).min_by(|a, b| a.1.bounds.y0.total_cmp(&b.1.bounds.y0));
+    last.map_or(first, |(_, last)| Bounds { y0: last.bounds.y0, y1: last.bounds.y1, ..first })
 }
 
 /// What a field says.
