@@ -19,6 +19,9 @@ const STEPS: u64 = 600_000;
 const STEPS_PER_BYTE: u64 = 6;
 const STEPS_PER_BYTE_BEYOND: u64 = 4;
 const LARGE: u64 = 384 << 10;
+/// Length from which a text counts less, since what is done with texts takes a step for many bytes, and what share.
+const LONG_TEXT: u64 = 256;
+const OF_LONG_TEXT: u64 = 32;
 /// Bytes that a program may hold at a time, and how many more for each byte of the record.
 const BYTES: u64 = 20 << 20;
 const BYTES_PER_BYTE: u64 = 24;
@@ -54,14 +57,14 @@ thread_local! {
 /// Number of all runs.
 static ALL: AtomicU64 = AtomicU64::new(0);
 
-/// Runs a program on a value of so many bytes.
+/// Runs a program on a value of so many bytes, which counts as so many when its steps are bounded.
 ///
 /// # Errors
 ///
 /// The program has used up what it may.
-pub(super) fn bounded<T>(size: u64, program: impl FnOnce() -> T) -> Result<T, &'static str> {
-    let beyond = size.saturating_sub(LARGE);
-    STEPS_LEFT.set(STEPS + (size - beyond) * STEPS_PER_BYTE + beyond * STEPS_PER_BYTE_BEYOND);
+pub(super) fn bounded<T>((size, weight): (u64, u64), program: impl FnOnce() -> T) -> Result<T, &'static str> {
+    let beyond = weight.saturating_sub(LARGE);
+    STEPS_LEFT.set(STEPS + (weight - beyond) * STEPS_PER_BYTE + beyond * STEPS_PER_BYTE_BEYOND);
     BYTES_LEFT.set(BYTES + size * BYTES_PER_BYTE);
     BYTES_MOST.set(BYTES_LEFT.get());
     LONGEST.set(TEXT + size * TEXT_PER_BYTE);
@@ -216,6 +219,22 @@ pub(super) fn walk(value: &Val) -> u32 {
         spend("it makes a value that is nested too deeply");
     }
     depth
+}
+
+/// What a value of so many bytes counts for its steps.
+pub(super) fn weight_of(value: &Val, size: u64) -> u64 {
+    fn less(value: &Val) -> u64 {
+        match value {
+            Val::Arr(list) => list.iter().map(less).sum(),
+            Val::Obj(fields) => fields.iter().map(|(name, value)| less(name) + less(value)).sum(),
+            Val::TStr(text) | Val::BStr(text) => {
+                let beyond = (text.len() as u64).saturating_sub(LONG_TEXT);
+                beyond - beyond / OF_LONG_TEXT
+            }
+            _ => 0,
+        }
+    }
+    if size > LONG_TEXT { size.saturating_sub(less(value)) } else { size }
 }
 
 /// The size of a value that nothing shares, in bytes, and its depth.

@@ -82,6 +82,7 @@ impl Program {
         each: &mut dyn FnMut(Val) -> Result<(), String>,
     ) -> Result<(), String> {
         let (size, depth) = limits::size_of(&value);
+        let size = (size, limits::weight_of(&value, size));
         let run = || {
             let taken = &mut |given| each(given).map_err(Ended::Refused);
             self.run_filter(&self.filter, (&value, depth), variables, taken).map_err(|ended| match ended {
@@ -128,6 +129,7 @@ impl Program {
         };
         let (filter, marks) = self.telling.get_or_init(compile).as_ref()?;
         let (size, depth) = limits::size_of(value);
+        let size = (size, limits::weight_of(value, size));
         let run = || match self.run_filter(filter, (value, depth), variables, &mut |_| Ok(())) {
             Err(Ended::Failed(error)) => Some(error.into_val().into_val()),
             _ => None,

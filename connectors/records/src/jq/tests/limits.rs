@@ -4,6 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use jaq_json::Val;
+
 use super::run;
 use crate::jq::limits;
 
@@ -269,4 +271,14 @@ fn many_matches_take_the_memory_of_what_is_held() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What a program does with a long text takes a step for many of its bytes, so a record with one allows few more of them.
+#[test]
+fn a_long_text_counts_less_than_many_values() {
+    let weight = |value: Val| limits::weight_of(&value, limits::size_of(&value).0);
+    assert_eq!(weight(Val::from("x".repeat(200))), 202);
+    assert!(weight(Val::from("x".repeat(10 << 20))) < 330 << 10);
+    let list: Val = (0..100_000_isize).map(Val::from).collect();
+    assert_eq!(weight(list.clone()), limits::size_of(&list).0);
 }
