@@ -16,8 +16,8 @@
 //! of the processor's time, which gets files and returns documents over a socket. The binary registers itself at its
 //! start; a program that does not reads in its own process.
 //!
-//! - `pdf/` reads PDF with pdfium, which `library.rs` finds and loads: `page.rs` reads letters with `codes.rs`, `drawn.rs` drawn lines
-//!   and bullets, and `marks.rs` filled fields; `grid.rs` and `level.rs` find tables by their lines, `cells.rs` those
+//! - `pdf/` reads PDF with pdfium, which `library.rs` finds and loads: `page.rs` reads letters with `codes.rs`,
+//!   `drawn.rs` drawn lines and bullets, and `marks.rs` filled fields; `grid.rs` and `level.rs` find tables by their lines, `cells.rs` those
 //!   without, `layout.rs` the order in which a page is read, `to_left.rs` that of words in Hebrew and Arabic,
 //!   `running.rs` headers and footers, and `flow.rs` makes Markdown of the lines of all pages. `tests/pdf/make.py`
 //!   makes the files whose text is known.

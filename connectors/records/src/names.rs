@@ -66,7 +66,10 @@ pub(crate) fn unknown(name: &str, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jaq_json::Val;
+
     use super::*;
+    use crate::message::Item;
 
     #[test]
     fn a_field_that_is_not_known_names_the_one_that_is_meant() {
@@ -82,6 +85,11 @@ mod tests {
         ] {
             let said = unknown(name, what);
             assert!(said.ends_with(&format!("(did you mean `{own}`?)")), "{said}");
+        }
+        // Those that are listed are known.
+        for name in MESSAGE {
+            let given = Item::of(&Val::obj([(Val::from((*name).to_owned()), Val::from(true))].into_iter().collect()));
+            assert!(given.err().is_none_or(|error| !error.contains("which no message has")), "{name}");
         }
         let said = unknown("colour", "document");
         assert!(said.contains("it may have `id`, `title`, `text`"), "{said}");

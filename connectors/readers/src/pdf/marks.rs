@@ -23,10 +23,10 @@ pub(super) fn add_marks(page: &PdfPage<'_>, direction: Direction, segments: &mut
     let written = std::mem::take(segments);
     // The number of the segment that each one comes after, and the segments.
     let mut placed: Vec<(usize, Segment)> = Vec::new();
-    let marks = marks(page, direction, line, &written);
-    let are_compared = marks.len().saturating_mul(written.len()) <= MOST_PAIRS;
-    for mark in marks {
-        let name = if are_compared { name_of(&mark.bounds, &written) } else { None };
+    let are_compared = page.annotations().len().saturating_mul(written.len()) <= MOST_PAIRS;
+    let compared = if are_compared { &written[..] } else { &[] };
+    for mark in marks(page, direction, line, compared) {
+        let name = name_of(&mark.bounds, compared);
         placed.push((name.map_or(written.len(), |at| at + 1), mark));
     }
     placed.sort_by_key(|(after, _)| *after);

@@ -1,7 +1,7 @@
 //! Reads PDF files with pdfium, the PDF library of Chromium.
 //!
-//! `library` finds pdfium. `page` reads the letters of a page with the help of `codes`, `drawn` its lines and bullets, and `marks` its filled
-//! fields and remarks. `grid` and `level` find tables by their lines, `cells` those without, `layout` the order in which a
+//! `library` finds pdfium. `page` reads the letters of a page with the help of `codes`, `drawn` its lines and bullets, and
+//! `marks` its filled fields and remarks. `grid` and `level` find tables by their lines, `cells` those without, `layout` the order in which a
 //! page is read, and `to_left` that of words in Hebrew and Arabic. `running` leaves out headers, footers and numbers of
 //! pages, and `flow` makes Markdown of the lines of all pages, with the help of `headings`: words that are parted at the end of a line are joined. The
 //! titles of the `outline` are headings with its levels, and words that lead to an address are `links` of Markdown. The

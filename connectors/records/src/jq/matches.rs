@@ -13,7 +13,7 @@ use regex::bytes::{Captures, Match};
 use super::held;
 use super::limits::{self, Lent, steps};
 use super::natives::Own;
-use super::patterns::Pattern;
+use super::patterns::{Pattern, fault};
 use super::value::{Value, told};
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
@@ -96,9 +96,10 @@ impl Search {
             Val::Null => String::new(),
             _ => text_of(flags, "set of flags")?,
         };
-        let pattern = Pattern::of(&text_of(pattern, "regular expression")?, &flags).map_err(|reason| {
-            // What the library draws has several lines, and its reason is in the last.
-            told(&format_args!("{:#} is wrong: {}", pattern, reason.rsplit("error: ").next().unwrap_or(&reason)))
+        let expression = text_of(pattern, "regular expression")?;
+        let pattern = Pattern::of(&expression, &flags).map_err(|reason| match fault(&reason) {
+            Some(fault) => told(&format_args!("{pattern:#} is no regular expression: {fault}")),
+            None => told(&reason),
         })?;
         let search = Self { pattern, whole };
         search.pattern.searches(search.text().len());

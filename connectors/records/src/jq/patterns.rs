@@ -29,11 +29,15 @@ const RANGES: u64 = 200_000;
 
 /// Looks whether an expression with these flags can be used.
 pub(super) fn check(pattern: &str, flags: &str) -> Result<(), String> {
-    Pattern::of(pattern, flags).map(drop).map_err(|reason| match reason.split_once("error: ") {
-        // Where it is in the pattern is shown otherwise.
-        Some((_, error)) => format!("it is no regular expression: {}", error.trim()),
+    Pattern::of(pattern, flags).map(drop).map_err(|reason| match fault(&reason) {
+        Some(fault) => format!("it is no regular expression: {fault}"),
         None => reason.trim().to_owned(),
     })
+}
+
+/// What is wrong with an expression, without the drawing of where that is, which has several lines.
+pub(super) fn fault(reason: &str) -> Option<&str> {
+    reason.split_once("error: ").map(|(_, fault)| fault.trim())
 }
 
 pub(super) struct Pattern {

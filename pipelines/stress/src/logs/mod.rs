@@ -1,5 +1,6 @@
 //! `turnflow-stress logs`: kills turnflow at random moments while another program writes a log in a form of its own: files
-//! that are rotated and packed, one file, a database, or spans that are sent. Then counts the answers.
+//! that are rotated and packed, one file, one whose messages are edited, a database, or spans that are sent. Then counts the
+//! answers.
 
 mod chats;
 mod edits;

@@ -28,7 +28,7 @@ fn programs_tell_where_they_fail() {
         (
             ".re as $re | \"x\" | test($re)",
             r#"{"re": "(a"}"#,
-            "\"(a\" is wrong: unclosed group (line 1, column 20: `test($re)`)",
+            "\"(a\" is no regular expression: unclosed group (line 1, column 20: `test($re)`)",
         ),
         ("[range(.to)]", r#"{"to": null}"#, "null is no number for a range (line 1, column 1: `[range(.to)]`)"),
         ("[limit(.n; 1, 2)]", "{}", "null is no number for a limit (line 1, column 1: `[limit(.n; 1, 2)]`)"),
