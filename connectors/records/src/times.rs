@@ -1,9 +1,9 @@
 //! Times of every unit and form, in seconds since 1970.
 
 use jaq_json::Val;
+use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
 
 use crate::decode::clock;
 use crate::message::{number, text_of};
@@ -57,8 +57,8 @@ fn of_text(text: &str) -> Option<f64> {
     if let Ok(time) = text.parse::<DateTime>() {
         return civil(time);
     }
-    if let Ok(time) = jiff::fmt::rfc2822::parse(&text) {
-        return Some(of(Zoned::timestamp(&time)));
+    if let Some(time) = of_mail(&text) {
+        return Some(time);
     }
     // `/Date(1772709820500)/`
     if let Some(number) = text.strip_prefix("/Date(").and_then(|text| text.strip_suffix(")/")) {
@@ -67,6 +67,23 @@ fn of_text(text: &str) -> Option<f64> {
     let text = text.strip_suffix('Z').unwrap_or(&text);
     let of = |form: &str| of_form(text, form, None).ok();
     FORMS.iter().find_map(|form| of(form).or_else(|| of(&form.replace("%b", "%B"))))
+}
+
+/// The time of a mail, as in `Thu, 05 Mar 2026 12:23:40 CET`. Its standard reads the names of zones that it does not know as
+/// UTC; here, they are read as what they mean, if they mean one zone only.
+fn of_mail(text: &str) -> Option<f64> {
+    let named = text.rsplit_once(' ').filter(|(_, zone)| zone.bytes().all(|byte| byte.is_ascii_alphabetic()));
+    let time = match named {
+        Some((time, zone)) => jiff::fmt::rfc2822::parse(&format!("{time} {}", offset(clock::zone(zone)?))),
+        None => jiff::fmt::rfc2822::parse(text),
+    };
+    Some(time.ok()?.timestamp().as_nanosecond() as f64 / 1e9)
+}
+
+/// Seconds before UTC, as in `+0100`.
+fn offset(seconds: i32) -> String {
+    let (sign, minutes) = (if seconds < 0 { '-' } else { '+' }, seconds.abs() / 60);
+    format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
 }
 
 /// Forms of dates that mean one time only.
@@ -122,7 +139,7 @@ fn numbered(text: String, form: String, given: Option<&str>) -> Result<(String, 
         return Ok((text, form));
     }
     let words: Vec<&str> = text.split(' ').collect();
-    if let Some(at) = words.iter().position(|word| AMBIGUOUS.contains(word)) {
+    if let Some(at) = words.iter().position(|word| AMBIGUOUS.iter().any(|name| word.eq_ignore_ascii_case(name))) {
         let name = words[at];
         if given.is_none() {
             let which = "is the name of several time zones: give the one that is meant";
@@ -133,8 +150,7 @@ fn numbered(text: String, form: String, given: Option<&str>) -> Result<(String, 
     }
     let named = words.iter().enumerate().find_map(|(at, word)| Some((at, clock::zone(word)?)));
     let Some((at, seconds)) = named else { return Ok((text, form)) };
-    let (sign, minutes) = (if seconds < 0 { '-' } else { '+' }, seconds.abs() / 60);
-    let number = format!("{sign}{:02}{:02}", minutes / 60, minutes % 60);
+    let number = offset(seconds);
     Ok(([&words[..at], &[&*number], &words[at + 1..]].concat().join(" "), form.replace("%Z", "%z")))
 }
 
@@ -172,6 +188,13 @@ mod tests {
             ("Thursday, March 5, 2026 at 11:23:40\u{202f}AM UTC", Some(1_772_709_820.0)),
             ("5 March 2026 11:23", Some(1_772_709_780.0)),
             ("05/Mar/2026:11:23:40 +0000", Some(1_772_709_820.0)),
+            ("Thu, 05 Mar 2026 12:23:40 CET", Some(1_772_709_820.0)),
+            ("Thu, 05 Mar 2026 06:23:40 est", Some(1_772_709_820.0)),
+            ("Thu, 05 Mar 2026 11:23:40 GMT", Some(1_772_709_820.0)),
+            ("Thu, 05 Mar 2026 12:23:40 +0100 (CET)", Some(1_772_709_820.0)),
+            ("Thu, 05 Mar 2026 16:53:40 IST", None),
+            ("Thu, 05 Mar 2026 19:23:40 CST", None),
+            ("Thu, 05 Mar 2026 14:23:40 MOON", None),
             ("/Date(1772709820500+0000)/", Some(1_772_709_820.5)),
             ("soon", None),
             ("", None),
@@ -186,7 +209,9 @@ mod tests {
         let (written, form) = ("Thu Mar  5 19:23:40 CST 2026", "%a %b %d %H:%M:%S %Z %Y");
         assert_eq!(of_form(written, form, Some("Asia/Shanghai")), Ok(1_772_709_820.0));
         assert_eq!(of_text(&written.replace("CST", "CET").replace("19:", "12:")), Some(1_772_709_820.0));
+        assert_eq!(of_form(&written.to_lowercase(), form, Some("Asia/Shanghai")), Ok(1_772_709_820.0));
         assert_eq!(of_text(written), None);
+        assert_eq!(of_text(&written.replace("CST", "cst")), None);
         assert!(of_form(written, form, None).unwrap_err().contains("several time zones"));
         assert!(of_form("x", "%d", None).is_err());
         assert!(of_form("5 Nowhere", "%d %Z", None).is_err());

@@ -26,7 +26,7 @@ const OTHER: &str = "\
     点钟 分鐘 分钟 整 시 분 초 時頃";
 
 /// Zones with one meaning, and their hours before UTC.
-const ZONES: [(&str, i32); 23] = [
+const ZONES: [(&str, i32); 22] = [
     ("z", 0),
     ("utc", 0),
     ("gmt", 0),
@@ -43,7 +43,6 @@ const ZONES: [(&str, i32); 23] = [
     ("trt", 3),
     ("est", -5),
     ("edt", -4),
-    ("cst", -6),
     ("cdt", -5),
     ("mst", -7),
     ("mdt", -6),
