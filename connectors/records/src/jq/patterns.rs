@@ -35,9 +35,10 @@ pub(super) fn check(pattern: &str, flags: &str) -> Result<(), String> {
     })
 }
 
-/// What is wrong with an expression, without the drawing of where that is, which has several lines.
+/// What is wrong with an expression, without the drawing of where that is, which has several lines. In these, the expression
+/// itself may have this word.
 pub(super) fn fault(reason: &str) -> Option<&str> {
-    reason.split_once("error: ").map(|(_, fault)| fault.trim())
+    reason.rsplit_once("\nerror: ").map(|(_, fault)| fault.trim())
 }
 
 pub(super) struct Pattern {

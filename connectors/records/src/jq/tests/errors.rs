@@ -30,6 +30,11 @@ fn programs_tell_where_they_fail() {
             r#"{"re": "(a"}"#,
             "\"(a\" is no regular expression: unclosed group (line 1, column 20: `test($re)`)",
         ),
+        (
+            ".re as $re | \"x\" | test($re)",
+            r#"{"re": "error: (a\nerror: b"}"#,
+            "\"error: (a\\nerror: b\" is no regular expression: unclosed group (line 1, column 20: `test($re)`)",
+        ),
         ("[range(.to)]", r#"{"to": null}"#, "null is no number for a range (line 1, column 1: `[range(.to)]`)"),
         ("[limit(.n; 1, 2)]", "{}", "null is no number for a limit (line 1, column 1: `[limit(.n; 1, 2)]`)"),
         ("[limit(.n; 1, 2)]", r#"{"n": -1}"#, "limit takes no negative number (line 1, column 1: `[limit(.n; 1, 2)]`)"),
