@@ -150,18 +150,31 @@ fn as_one(first: Message, others: Vec<Message>) -> Message {
     let again = all.iter().skip(1).filter(is_whole).map(|message| message.at).max();
     let again = again.unwrap_or_default().max(all[0].again);
     let (at, to_agent) = (all[0].at, all.iter().any(|message| message.to_agent));
-    let time = all.iter().find_map(|message| message.time);
-    let order = all.iter().find_map(|message| message.order.clone());
-    let conversation = all.iter().find_map(|message| message.conversation.clone());
+    let mut by_age: Vec<&Message> = all.iter().collect();
+    by_age.sort_by(|one, other| age(one).cmp(&age(other)));
+    let time = by_age.iter().find_map(|message| message.time);
+    let order = by_age.iter().find_map(|message| message.order.clone());
+    let conversation = by_age.iter().find_map(|message| message.conversation.clone());
     all.sort_by(|one, other| other.rank.cmp(&one.rank).then_with(|| one.version.cmp(&other.version)));
     let mut best = all.pop().unwrap_or_default();
-    let best_is_part = best.speaker.is_none() && !(best.starts || best.rewind || best.cut);
+    let best_is_part = best.speaker.is_none() && !is_mark(&best);
     all.iter().rev().for_each(|other| best.complete(other));
-    let is_mark = |message: &&Message| message.starts || message.rewind || message.cut;
-    if best_is_part && let Some(mark) = all.iter().rev().find(|message| message.speaker.is_some() || is_mark(message)) {
+    let is_whole = |message: &&Message| message.speaker.is_some() || is_mark(message);
+    if best_is_part && let Some(mark) = all.iter().rev().find(is_whole) {
         (best.starts, best.rewind, best.cut) = (mark.starts, mark.rewind, mark.cut);
     }
     Message { at, again, last, to_agent, time, order, conversation, ..best }
+}
+
+/// Whether a message says something about those around it.
+pub(crate) fn is_mark(message: &Message) -> bool {
+    message.starts || message.rewind || message.cut
+}
+
+/// Which of the versions of a message was the first one, whatever the order in which they came: one that says who speaks, and
+/// of these the one with the lowest version.
+pub(crate) fn age(message: &Message) -> impl Ord + use<'_> {
+    (message.speaker.is_none(), message.rank, &message.version)
 }
 
 /// Gives messages that share a key what one of them has: conversation, speaker, time and order. A message with several
@@ -205,8 +218,10 @@ fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
                 parts.push(Vec::new());
             }
             has_started = true;
-        } else if let Some(part) = parts.last_mut() {
-            part.push(message);
+        }
+        // A mark may be the first message, too.
+        if let Some(part) = parts.last_mut().filter(|_| !message.starts || has_text(&message)) {
+            part.push(Message { starts: false, ..message });
         }
     }
     parts
@@ -216,17 +231,23 @@ fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
 pub(crate) fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
     let (mut kept, mut questions): (Vec<Message>, Vec<usize>) = Default::default();
     for message in messages {
-        if !message.rewind {
-            if message.speaker.as_deref() == Some("user") {
-                questions.push(kept.len());
+        if message.rewind {
+            match questions.pop() {
+                Some(at) => {
+                    *left_out.entry("taken back").or_default() += (kept.len() - at) as u64;
+                    kept.truncate(at);
+                }
+                None => *left_out.entry("without a question that it takes back").or_default() += 1,
             }
-            kept.push(message);
-            continue;
+            // It may say something in its place.
+            if !has_text(&message) {
+                continue;
+            }
         }
-        if let Some(at) = questions.pop() {
-            *left_out.entry("taken back").or_default() += (kept.len() - at) as u64;
-            kept.truncate(at);
+        if message.speaker.as_deref() == Some("user") {
+            questions.push(kept.len());
         }
+        kept.push(message);
     }
     kept
 }
@@ -303,7 +324,7 @@ pub(crate) fn bursts(messages: Vec<Message>, burst_s: f64, mut joined: impl FnMu
     kept
 }
 
-fn has_text(message: &Message) -> bool {
+pub(crate) fn has_text(message: &Message) -> bool {
     message.text.as_ref().is_some_and(|text| !text.trim().is_empty())
 }
 

@@ -99,11 +99,30 @@ pub(crate) struct Turned {
     pub said: u64,
     #[serde(with = "crate::message::value")]
     pub version: Option<jaq_json::Val>,
+    /// The rank of what was said.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rank: i64,
+    /// The version of what said the further fields.
+    #[serde(default, with = "crate::message::value", skip_serializing_if = "Option::is_none")]
+    pub fields_version: Option<jaq_json::Val>,
     /// What an edit may leave out: when it was said, and further fields of the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fields: Option<Box<serde_json::Map<String, serde_json::Value>>>,
+}
+
+fn is_zero(rank: &i64) -> bool {
+    *rank == 0
+}
+
+impl Turned {
+    /// The turn with this number and another text, without its further fields.
+    pub fn turn(&self, number: u32, text: String) -> Turn {
+        let speaker = if self.is_agent { "agent" } else { "user" };
+        let (conversation_id, timestamp) = (self.id.clone(), self.time);
+        Turn { conversation_id, turn: number, speaker, text, timestamp, fields: serde_json::Map::new() }
+    }
 }
 
 /// A hash of what is said.

@@ -272,8 +272,9 @@ impl Message {
                 continue;
             }
             match &*name {
-                "id" => message.id = Some(id(&name, &value)?),
-                "parent" => message.parent = Some(id(&name, &value)?),
+                // An empty text names nothing.
+                "id" => message.id = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
+                "parent" => message.parent = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "conversation" => message.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "speaker" => message.speaker = Some(id(&name, &value)?),
                 "text" => message.text = Some(text_of(&value).ok_or_else(|| wrong(&name, "a text", &value))?),
@@ -287,9 +288,10 @@ impl Message {
                     message.join = match &value {
                         Val::Arr(keys) => keys.iter().map(|key| id(&name, key)).collect::<Result<_, _>>()?,
                         value => vec![id(&name, value)?],
-                    }
+                    };
+                    message.join.retain(|key| !key.is_empty());
                 }
-                "merge" => message.merge = Some(id(&name, &value)?),
+                "merge" => message.merge = Some(id(&name, &value)?).filter(|key| !key.is_empty()),
                 "last" => message.last = flag(&name, &value)?,
                 "removed" => message.removed = flag(&name, &value)?,
                 "rewind" => message.rewind = flag(&name, &value)?,
@@ -299,12 +301,26 @@ impl Message {
                 "hand_over" => message.hand_over = Some(flag(&name, &value)?),
                 "fields" => {
                     let fields = serde_json::from_str(&value.to_string()).ok();
-                    message.fields = Some(fields.ok_or_else(|| wrong(&name, "an object", &value))?);
+                    message.fields = Some(further(fields.ok_or_else(|| wrong(&name, "an object", &value))?)?);
                 }
                 other => return Err(unknown(other, "message")),
             }
         }
         Ok(message)
+    }
+}
+
+/// The further fields of a turn. What a turn says itself cannot be said once more, and would be taken back by
+/// [`REMOVED`](crate::REMOVED).
+fn further(fields: Box<Map<String, Json>>) -> Result<Box<Map<String, Json>>, String> {
+    let is_own = |(name, value): &(&String, &Json)| match name.as_str() {
+        "conversation_id" | "turn" | "speaker" | "text" => true,
+        crate::REMOVED => value.as_bool() == Some(true) || value.is_string(),
+        _ => false,
+    };
+    match fields.iter().find(is_own) {
+        Some((name, _)) => Err(format!("the mapping gives a field `{name}` in `fields`, which turns have themselves")),
+        None => Ok(fields),
     }
 }
 
@@ -348,7 +364,7 @@ impl Call {
             }
             let message = |value: &Val| Message::of(self::fields(value)?);
             match &*name {
-                "id" => call.id = Some(id(&name, &value)?),
+                "id" => call.id = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "conversation" => call.conversation = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "parent" => call.parent = Some(id(&name, &value)?).filter(|id| !id.is_empty()),
                 "guess" => call.guess = flag(&name, &value)?,
@@ -454,4 +470,27 @@ fn turn(name: &str, value: &Val) -> Result<u32, String> {
     let number = number(value).or_else(|| text_of(value)?.trim().parse().ok());
     let whole = number.filter(|number| number.fract() == 0.0 && (1.0..f64::from(u32::MAX)).contains(number));
     whole.map(|number| number as u32).ok_or_else(|| wrong(name, "a whole number from 1", value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_fields_are_none_that_turns_have() {
+        for (fields, own) in [
+            (r#"{"team": "x", "removed": false, "timestamp": 5}"#, None),
+            (r#"{"text": "x"}"#, Some("text")),
+            (r#"{"turn": 1}"#, Some("turn")),
+            (r#"{"removed": true}"#, Some("removed")),
+        ] {
+            let record = format!("{{\"id\": 1, \"fields\": {fields}}}");
+            let value = crate::decode::value(record.as_bytes(), &mut Default::default()).unwrap();
+            let error = Item::of(&value).err();
+            assert_eq!(
+                error.as_ref().map(|error| error.contains(&format!("`{}` in", own.unwrap()))),
+                own.map(|_| true)
+            );
+        }
+    }
 }

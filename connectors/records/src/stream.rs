@@ -6,6 +6,7 @@
 //! another version of the turn, or takes it back.
 
 mod due;
+mod places;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -37,8 +38,6 @@ pub struct Stream {
     /// No message is due before this.
     none_before: u64,
     next: u64,
-    /// Of each conversation the questions in a row that wait, the last ones that came.
-    rows: HashMap<String, Vec<u64>>,
     /// The log is read once, to its end.
     is_whole: bool,
     /// What waits for its agent at the end of the log goes on waiting.
@@ -67,8 +66,7 @@ type Place = (Option<Val>, u64);
 impl Stream {
     /// Goes on with what waits, by its numbers. `next` is larger than all numbers before.
     pub fn new(options: Options, held: BTreeMap<u64, Held>, next: u64) -> Self {
-        let mut stream =
-            Self { options, held, none_before: 0, next, rows: HashMap::new(), is_whole: false, is_kept: false };
+        let mut stream = Self { options, held, none_before: 0, next, is_whole: false, is_kept: false };
         stream.look();
         stream
     }
@@ -128,34 +126,11 @@ impl Stream {
                 }
                 Item::Call(call) => call.at = self.next,
             }
-            self.row(&item, due);
             self.none_before = self.none_before.min(due);
             self.held.insert(self.next, Held { due: Some(due), position: position.to_owned(), item });
             self.next += 1;
         }
         first..self.next
-    }
-
-    /// With `burst_s`, questions in a row wait for the last one of them.
-    fn row(&mut self, item: &Item, due: u64) {
-        let Item::Message(message) = item else { return };
-        let Some(name) = message.conversation.as_ref().filter(|_| self.options.burst_s > 0.0) else { return };
-        match message.speaker.as_deref() {
-            Some("user") => {
-                let row = self.rows.entry(name.clone()).or_default();
-                if row.len() >= ROW {
-                    row.clear();
-                }
-                for number in row.iter() {
-                    if let Some(held) = self.held.get_mut(number) {
-                        held.due = held.due.map(|before| if before == 0 { 0 } else { before.max(due) });
-                    }
-                }
-                row.push(self.next);
-            }
-            Some("agent") => drop(self.rows.remove(name)),
-            _ => {}
-        }
     }
 
     /// What waits under a number.
@@ -191,7 +166,7 @@ impl Stream {
         let calls = self.due_calls(&is_due);
         released.done.extend(calls.iter().map(|call| call.at));
         let of_calls = calls::messages(calls, memory, &mut released.left_out);
-        let mut messages = self.due_messages(&is_due, &of_calls, memory);
+        let (mut messages, later) = self.due_messages(&is_due, &of_calls, memory);
         let has_both = !messages.is_empty() && !of_calls.is_empty();
         messages.extend(of_calls);
         if has_both {
@@ -227,7 +202,12 @@ impl Stream {
         let mut turns: Vec<(u64, Turn, String)> = Vec::new();
         for (name, messages) in conversations {
             let mut conversation = known::get::<Conversation>(memory, &name).unwrap_or_default();
-            conversation.has_agent |= messages.iter().any(|message| is_agent(message) || message.to_agent);
+            let removed: HashSet<&str> =
+                messages.iter().filter(|message| message.removed).filter_map(|message| message.id.as_deref()).collect();
+            conversation.has_agent |= messages.iter().any(|message| {
+                let is_there = message.id.as_deref().is_none_or(|id| !removed.contains(id));
+                is_there && (is_agent(message) || message.to_agent)
+            });
             if self.options.with_agent && !conversation.has_agent {
                 // Those that there is no room for are left out.
                 let is_at_end = all && !self.is_kept;
@@ -243,7 +223,7 @@ impl Stream {
             // A conversation's turns stay in their order, and conversations take turns as their records came.
             let mut last = 0;
             let mut turned = self.turns(&name, &mut conversation, messages, memory, left_out);
-            turned.sort_by_key(|(_, _, is_revised)| !is_revised);
+            turned.sort_by_key(|(at, _, is_revised)| (!is_revised, if *is_revised { *at } else { 0 }));
             for (at, turn, _) in turned {
                 last = last.max(at);
                 let position = positions.get(&at).cloned().unwrap_or_default();
@@ -258,8 +238,11 @@ impl Stream {
         for number in &released.done {
             self.held.remove(number);
         }
-        let held = &self.held;
-        self.rows.retain(|_, row| row.iter().any(|number| held.contains_key(number)));
+        for (number, due) in later {
+            if let Some(held) = self.held.get_mut(&number) {
+                held.due = Some(due);
+            }
+        }
         for number in &released.waiting {
             if let Some(held) = self.held.get_mut(number) {
                 held.due = None;

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::places::{Waiting, at_home, is_part, whole_ones};
 use super::{Held, Place, Stream};
 use crate::assemble::{is_agent, joined};
 use crate::chains::with_conversations;
@@ -32,30 +33,88 @@ impl Stream {
     }
 
     /// The messages that are due, and those that belong before them or to them, with their conversations. They may follow
-    /// those of calls.
+    /// those of calls. And until when others wait, by their numbers.
     pub(super) fn due_messages(
         &self,
         is_due: &dyn Fn(&Held) -> bool,
         of_calls: &[Message],
         memory: &mut dyn Memory,
-    ) -> Vec<Message> {
+    ) -> (Vec<Message>, Vec<(u64, u64)>) {
+        let waiting = self.waiting_messages(is_due, of_calls, memory);
+        let (mut waiting, mut later) = (waiting, Vec::new());
+        if self.options.burst_s > 0.0 {
+            let due = |number: u64| self.held.get(&number).and_then(|held| held.due);
+            for (number, due) in waiting.rows(self.options.burst_s, due) {
+                waiting.flags[number].0 = false;
+                later.push((waiting.messages[number].at, due));
+            }
+        }
+        let (cuts, merged) = (waiting.cuts(), waiting.merged());
+        let Waiting { messages, flags, places, .. } = &waiting;
+        let whole = whole_ones(messages);
+        let is_alone = |message: &Message| {
+            (message.removed || is_part(message)) && message.id.as_deref().is_none_or(|id| !whole.contains(id))
+        };
+        let is_cut = |message: &Message, place: &Place| {
+            let cut = message.conversation.as_deref().and_then(|conversation| cuts.get(conversation));
+            cut.is_some_and(|cut| place >= cut)
+        };
+        let due: Vec<bool> = messages
+            .iter()
+            .zip(flags)
+            .zip(places)
+            .map(|((message, (is_due, _)), place)| *is_due && !is_cut(message, place) && !is_alone(message))
+            .collect();
+        // With a part of a message, the others are due.
+        let parts: HashSet<usize> = merged.iter().zip(&due).filter_map(|(of, is_due)| of.filter(|_| *is_due)).collect();
+        let mut last: HashMap<&str, &Place> = HashMap::new();
+        let (mut ids, mut agents) = (HashSet::new(), HashSet::new());
+        for (number, (message, place)) in messages.iter().zip(places).enumerate() {
+            let Some(conversation) = message.conversation.as_deref() else { continue };
+            if is_agent(message) || message.to_agent {
+                agents.insert(conversation);
+            }
+            let is_joined = merged[number].is_some_and(|of| parts.contains(&of)) && !is_cut(message, place);
+            if !due[number] && !is_joined {
+                continue;
+            }
+            ids.extend(message.id.as_deref());
+            let last = last.entry(conversation).or_insert(place);
+            *last = (*last).max(place);
+        }
+        let belongs = |message: &Message, is_due: bool, waits: bool, place: &Place| {
+            let is_known = message.id.as_deref().is_some_and(|id| ids.contains(id));
+            let Some(conversation) = message.conversation.as_deref() else { return is_due || is_known };
+            let is_before = !is_alone(message) && last.get(conversation).is_some_and(|last| place <= *last);
+            let is_asked = waits && agents.contains(conversation);
+            !is_cut(message, place) && (is_due || is_before || is_known || is_asked)
+        };
+        let all = messages.iter().zip(flags).zip(places);
+        let due = all.filter(|((message, (is_due, waits)), place)| belongs(message, *is_due, *waits, place));
+        (due.map(|((message, _), _)| message.clone()).collect(), later)
+    }
+
+    /// The messages that wait, with their conversations and places.
+    fn waiting_messages(
+        &self,
+        is_due: &dyn Fn(&Held) -> bool,
+        of_calls: &[Message],
+        memory: &mut dyn Memory,
+    ) -> Waiting {
         let answers =
             of_calls.iter().filter_map(|message| Some((message.id.as_deref()?, message.conversation.clone()?)));
         let answers: HashMap<&str, String> = answers.collect();
         let waiting = self.held.values().filter_map(|held| match &held.item {
-            Item::Message(message) => Some(((**message).clone(), is_due(held), held.due.is_none())),
+            Item::Message(message) => Some(((**message).clone(), (is_due(held), held.due.is_none()))),
             Item::Call(_) => None,
         });
-        let (mut messages, flags): (Vec<Message>, Vec<(bool, bool)>) =
-            waiting.map(|(message, is_due, waits)| (message, (is_due, waits))).unzip();
+        let (mut messages, flags): (Vec<Message>, Vec<(bool, bool)>) = waiting.unzip();
         // A deletion or an edit may name the message only.
-        let of_ids = messages.iter().filter_map(|message| Some((message.id.clone()?, message.conversation.clone()?)));
-        let of_ids: HashMap<String, String> = of_ids.collect();
+        at_home(&mut messages);
         let of_chains = linked(&messages);
         for message in &mut messages {
             if let (None, Some(id)) = (&message.conversation, &message.id) {
-                let known = || known::get::<Said>(memory, id).map(|said| said.conversation);
-                message.conversation = of_ids.get(id).cloned().or_else(known);
+                message.conversation = known::get::<Said>(memory, id).map(|said| said.conversation);
                 if let Some((parent, join)) = of_chains.get(id).filter(|_| is_bare(message)) {
                     (message.parent, message.join) = (parent.clone(), join.clone());
                 }
@@ -71,51 +130,9 @@ impl Stream {
                 message.conversation = answers.get(&**parent).cloned().or_else(known);
             }
         }
-        let messages = with_conversations(joined(messages));
-        // Versions of a message, and its deletion, have the place of the first one.
-        let mut firsts: HashMap<&str, Place> = HashMap::new();
-        for message in messages.iter().filter(|message| !message.removed) {
-            let Some(id) = message.id.as_deref() else { continue };
-            let first = firsts.entry(id).or_insert_with(|| (None, message.at));
-            first.0 = first.0.take().or_else(|| message.order.clone());
-        }
-        let place = |message: &Message| -> Place {
-            let first = message.id.as_deref().and_then(|id| firsts.get(id));
-            first.cloned().unwrap_or_else(|| (message.order.clone(), message.at))
-        };
-        let is_alone =
-            |message: &Message| message.removed && message.id.as_deref().is_some_and(|id| !firsts.contains_key(id));
-        let cuts = cuts(&messages, &flags);
-        let is_cut = |message: &Message| {
-            let cut = message.conversation.as_deref().and_then(|conversation| cuts.get(conversation));
-            cut.is_some_and(|cut| place(message) >= *cut)
-        };
-        let mut last: HashMap<&str, Place> = HashMap::new();
-        let (mut ids, mut merges, mut agents) = (HashSet::new(), HashSet::new(), HashSet::new());
-        for (message, (is_due, _)) in messages.iter().zip(&flags) {
-            let Some(conversation) = message.conversation.as_deref() else { continue };
-            if is_agent(message) || message.to_agent {
-                agents.insert(conversation);
-            }
-            if !is_due || is_cut(message) || is_alone(message) {
-                continue;
-            }
-            ids.extend(message.id.as_deref());
-            merges.extend(message.merge.as_deref().map(|merge| (conversation, merge)));
-            let place = place(message);
-            let last = last.entry(conversation).or_insert_with(|| place.clone());
-            *last = (&*last).max(&place).clone();
-        }
-        let belongs = |message: &Message, is_due: bool, waits: bool| {
-            let is_known = message.id.as_deref().is_some_and(|id| ids.contains(id));
-            let Some(conversation) = message.conversation.as_deref() else { return is_due || is_known };
-            let is_before = !is_alone(message) && last.get(conversation).is_some_and(|last| place(message) <= *last);
-            let is_joined = message.merge.as_deref().is_some_and(|merge| merges.contains(&(conversation, merge)));
-            let is_asked = waits && agents.contains(conversation);
-            !is_cut(message) && (is_due || is_before || is_known || is_joined || is_asked)
-        };
-        let all = messages.iter().zip(&flags).filter(|(message, (is_due, waits))| belongs(message, *is_due, *waits));
-        all.map(|(message, _)| message.clone()).collect()
+        let mut messages = with_conversations(joined(messages));
+        at_home(&mut messages);
+        Waiting::of(messages, flags)
     }
 }
 
@@ -132,30 +149,4 @@ fn linked(messages: &[Message]) -> HashMap<String, (Option<String>, Vec<String>)
         Some((id, (message.parent.clone(), message.join.clone())))
     });
     linked.collect()
-}
-
-/// The questions that what is not due yet takes back, with what follows them: the first one of each conversation.
-fn cuts(messages: &[Message], flags: &[(bool, bool)]) -> HashMap<String, Place> {
-    let mut cuts: HashMap<String, Place> = HashMap::new();
-    let waits = |(message, (is_due, _)): &(&Message, &(bool, bool))| message.rewind && !is_due;
-    let names: HashSet<&str> =
-        messages.iter().zip(flags).filter(waits).filter_map(|(message, _)| message.conversation.as_deref()).collect();
-    if names.is_empty() {
-        return cuts;
-    }
-    let mut of_these: Vec<(&Message, &(bool, bool))> = messages.iter().zip(flags).collect();
-    of_these.retain(|(message, _)| message.conversation.as_deref().is_some_and(|name| names.contains(name)));
-    of_these.sort_by(|(a, _), (b, _)| a.order.cmp(&b.order).then(a.at.cmp(&b.at)));
-    let mut questions: HashMap<&str, Vec<Place>> = HashMap::new();
-    for (message, (is_due, _)) in of_these {
-        let name = message.conversation.as_deref().unwrap_or_default();
-        let questions = questions.entry(name).or_default();
-        if message.speaker.as_deref() == Some("user") {
-            questions.push((message.order.clone(), message.at));
-        } else if let Some(question) = message.rewind.then(|| questions.pop()).flatten().filter(|_| !is_due) {
-            let cut = cuts.entry(name.to_owned()).or_insert_with(|| question.clone());
-            *cut = (&*cut).min(&question).clone();
-        }
-    }
-    cuts
 }

@@ -3,7 +3,9 @@ use crate::decode::{Odd, json};
 use crate::{InMemory, Mapping, Record, Source, assemble};
 
 mod again;
+mod any;
 mod edits;
+mod left;
 
 /// A program and its log.
 struct Log {

@@ -1,9 +1,12 @@
 //! The turns of messages that are due: those of one conversation, or of a part of it.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+use jaq_json::Val;
 
 use super::Stream;
-use crate::assemble::{LeftOut, before_hand_over, bursts, merged, sort, taken_back, turn_of, versions};
+use crate::assemble::{LeftOut, before_hand_over, bursts, has_text, merged, sort, taken_back, turn_of, versions};
 use crate::chains::branch;
 use crate::known::{self, Conversation, Memory, Said, Spoke, Turned};
 use crate::message::Message;
@@ -19,16 +22,16 @@ impl Stream {
         memory: &mut dyn Memory,
         left_out: &mut LeftOut,
     ) -> Vec<(u64, Turn, bool)> {
-        // What is deleted before it comes is no turn then.
-        let of_deleted = messages.iter().filter(|message| message.removed).filter_map(|message| message.id.clone());
-        let deleted: Vec<String> = of_deleted.collect();
         let mut found = Vec::new();
-        let mut messages = versions(self.unknown(messages, memory, left_out, &mut found), left_out);
+        let deleted = self.deleted(&messages, memory, left_out, &mut found);
+        let mut messages = versions(messages, left_out);
+        // What is deleted before it comes is no turn then.
         for id in deleted {
             known::set(memory, &id, &Said::alone(name, conversation.last));
         }
         sort(&mut messages);
         if self.options.branch {
+            // What is known tells the branches of what is new.
             let before = messages.len();
             messages = branch(messages);
             let left = (before - messages.len()) as u64;
@@ -37,7 +40,7 @@ impl Stream {
             }
         }
         let mut part: Vec<Message> = Vec::new();
-        for message in messages {
+        for mut message in self.unknown(messages, memory, left_out, &mut found) {
             if !message.starts {
                 part.push(message);
                 continue;
@@ -50,10 +53,33 @@ impl Stream {
             if conversation.has_begun {
                 (conversation.part, conversation.last, conversation.spoke) = (conversation.part + 1, 0, None);
             }
-            conversation.has_begun = true;
+            (conversation.has_begun, conversation.is_handed_over) = (true, false);
+            // It may be the first message, too.
+            message.starts = false;
+            part.extend(Some(message).filter(has_text));
         }
         self.part(name, conversation, part, memory, left_out, &mut found);
         found
+    }
+
+    /// The ids of messages that are deleted. If it is wanted, the turns of those that are known are taken back.
+    fn deleted(
+        &self,
+        messages: &[Message],
+        memory: &mut dyn Memory,
+        left_out: &mut LeftOut,
+        found: &mut Vec<(u64, Turn, bool)>,
+    ) -> BTreeSet<String> {
+        let mut deleted = BTreeSet::new();
+        for message in messages.iter().filter(|message| message.removed) {
+            let Some(id) = message.id.clone().filter(|id| deleted.insert(id.clone())) else { continue };
+            let Some(mut said) = known::get::<Said>(memory, &id) else { continue };
+            match said.turned.take().filter(|_| self.options.revise) {
+                Some(turned) => found.push((message.at, taken_back_later(&said, &turned, message.time), true)),
+                None => *left_out.entry("deleted after it was a turn").or_default() += 1,
+            }
+        }
+        deleted
     }
 
     /// The messages without those that are known, whose turns were given. If it is wanted, what has changed since is a new
@@ -67,29 +93,22 @@ impl Stream {
     ) -> Vec<Message> {
         let mut kept = Vec::new();
         for mut message in messages {
-            if self.options.revise
-                && let Some(turn) = revised(&message, memory, left_out)
-            {
-                found.push((message.at, turn, true));
-                continue;
-            }
             let known = message.id.as_ref().and_then(|id| known::get::<Said>(memory, id));
-            if let Some(so_far) = known.as_ref().and_then(|said| said.so_far.as_ref()).filter(|_| !message.removed) {
+            let Some(said) = known else {
+                kept.push(message);
+                continue;
+            };
+            if let Some(so_far) = &said.so_far {
                 message.complete(so_far);
                 message.time = message.time.or(so_far.time);
                 message.to_agent |= so_far.to_agent;
                 kept.push(message);
                 continue;
             }
-            let reason = match (known, message.removed) {
-                (None, _) => {
-                    kept.push(message);
-                    continue;
-                }
-                (Some(_), true) => "deleted after it was a turn",
-                (Some(_), false) => "again after it was a turn",
-            };
-            *left_out.entry(reason).or_default() += 1;
+            match if self.options.revise { revised(&message, said, memory) } else { None } {
+                Some(turn) => found.push((message.at, turn, true)),
+                None => *left_out.entry("again after it was a turn").or_default() += 1,
+            }
         }
         kept
     }
@@ -115,9 +134,7 @@ impl Stream {
             let of_part = parts.remove(&part.at).unwrap_or_default();
             parts.entry(whole.at).or_default().extend(part.id.clone().into_iter().chain(of_part));
         };
-        for id in messages.iter().filter(|message| message.rewind).filter_map(|message| message.id.as_ref()) {
-            known::set(memory, id, &Said::alone(name, conversation.last));
-        }
+        let mut left: BTreeSet<String> = messages.iter().filter_map(|message| message.id.clone()).collect();
         let glue = self.options.glue.as_deref().unwrap_or(" ");
         let messages = merged(taken_back(messages, left_out), glue, &mut joined);
         let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
@@ -128,7 +145,7 @@ impl Stream {
             let follows = parent.clone();
             let parent = parent.filter(|_| self.options.branch).and_then(|id| known::get::<Said>(memory, &id));
             let mut last = parent.map_or(conversation.last, |said| said.turn);
-            let version = message.version.clone();
+            let (version, rank) = (message.version.clone(), message.rank);
             let is_part = message.speaker.is_none() || message.text.as_ref().is_none_or(|text| text.trim().is_empty());
             let so_far = is_part.then(|| Box::new(so_far(&message)));
             let fields = message.fields.clone().filter(|_| self.options.revise);
@@ -143,6 +160,8 @@ impl Stream {
                 id: id.clone(),
                 is_agent: turn.speaker == "agent",
                 said: known::hash(&turn.text),
+                rank,
+                fields_version: version.clone().filter(|_| fields.is_some()),
                 version,
                 time: turn.timestamp,
                 fields,
@@ -151,10 +170,16 @@ impl Stream {
             conversation.last = last;
             for part in parts.remove(&at).into_iter().flatten() {
                 known::set(memory, &part, &Said::alone(name, last));
+                left.remove(&part);
             }
             if let Some(own) = own {
+                left.remove(&own);
                 known::set(memory, &own, &Said { turned, so_far, ..Said::alone(name, last) });
             }
+        }
+        // What is left out is known, too, so that it is left out when it comes again.
+        for id in left {
+            known::set(memory, &id, &Said::alone(name, conversation.last));
         }
     }
 }
@@ -164,49 +189,38 @@ fn so_far(message: &Message) -> Message {
     Message { id: None, conversation: None, at: 0, text: None, fields: None, ..message.clone() }
 }
 
-/// The new version of a turn, if a message that became one has another text now, or what takes it back, if it is deleted.
-fn revised(message: &Message, memory: &mut dyn Memory, left_out: &mut LeftOut) -> Option<Turn> {
-    let own = message.id.as_ref()?;
-    let mut said = known::get::<Said>(memory, own)?;
-    if message.removed {
-        let taken = taken_back_later(&said, said.turned.as_ref()?, message.time);
-        known::set(memory, own, &Said { turned: None, ..said });
-        return Some(taken);
-    }
+/// The new version of a turn, if the message that became it has another text now.
+fn revised(message: &Message, mut said: Said, memory: &mut dyn Memory) -> Option<Turn> {
+    let (own, number) = (message.id.as_ref()?, said.turn);
     let turned = said.turned.as_mut()?;
-    let is_older = message.version.is_some() && message.version < turned.version;
-    let Some(text) = &message.text else {
-        // The next version has what this one says.
-        if !is_older && (message.time.is_some() || message.fields.is_some()) {
-            turned.time = message.time.or(turned.time);
-            turned.fields = message.fields.clone().or_else(|| turned.fields.take());
-            known::set(memory, own, &said);
-        }
-        return None;
-    };
-    if is_older || known::hash(text) == turned.said {
-        return None;
+    // The highest version of the lowest rank counts, whichever comes last.
+    let rank = turned.rank;
+    let is_newer = |version: &Option<Val>| (Reverse(message.rank), &message.version) >= (Reverse(rank), version);
+    let has_newer_fields = is_newer(&turned.fields_version);
+    let text = message.text.as_ref().filter(|text| !text.trim().is_empty() && is_newer(&turned.version));
+    // The next version has what this one says, though its text may be the same.
+    if has_newer_fields && (message.time.is_some() || message.fields.is_some()) {
+        turned.time = message.time.or(turned.time);
+        turned.fields = message.fields.clone().or_else(|| turned.fields.take());
+        turned.fields_version.clone_from(&message.version);
     }
-    let id = turned.id.clone();
-    let mut last = said.turn;
-    let speaker = if turned.is_agent { "agent" } else { "user" };
-    let speaker = message.speaker.clone().or_else(|| Some(speaker.to_owned()));
-    let (time, fields) = (message.time.or(turned.time), message.fields.clone().or_else(|| turned.fields.clone()));
-    (turned.time, turned.fields) = (time, fields.clone());
-    let message = Message { turn: Some(said.turn), speaker, time, fields, ..message.clone() };
-    let version = message.version.clone();
-    let mut turn = turn_of(&id, message, &mut last, left_out)?;
-    turn.turn = said.turn;
-    turn.fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
-    (turned.said, turned.version) = (known::hash(text), version);
+    let before = turned.said;
+    if let Some(text) = text {
+        (turned.said, turned.version, turned.rank) = (known::hash(text), message.version.clone(), message.rank);
+    }
+    let turn = text.filter(|_| turned.said != before).map(|text| {
+        let mut turn = turned.turn(number, text.clone());
+        turn.fields = turned.fields.as_deref().cloned().unwrap_or_default();
+        turn.fields.insert(REMOVED.to_owned(), format!("{before:x}").into());
+        turn
+    });
     known::set(memory, own, &said);
-    Some(turn)
+    turn
 }
 
 /// The record that takes back a turn whose message is deleted.
 fn taken_back_later(said: &Said, turned: &Turned, timestamp: Option<f64>) -> Turn {
-    let mut fields = serde_json::Map::new();
-    fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
-    let speaker = if turned.is_agent { "agent" } else { "user" };
-    Turn { conversation_id: turned.id.clone(), turn: said.turn, speaker, text: String::new(), timestamp, fields }
+    let mut turn = turned.turn(said.turn, String::new());
+    turn.fields.insert(REMOVED.to_owned(), format!("{:x}", turned.said).into());
+    Turn { timestamp, ..turn }
 }

@@ -3,10 +3,11 @@
 use super::*;
 
 const EDITED: &str = "{id, conversation: .c, speaker: .s, text: .t, time: .at, version: .v, removed: (.gone == true), \
-    merge: .m, fields: .f, order: .o, parent: .p, last: (.end == true), starts: (.begin == true), rewind: (.back == true)}";
+    merge: .m, fields: .f, order: .o, parent: .p, last: (.end == true), starts: (.begin == true), \
+    rewind: (.back == true), hand_over: .h, rank: (.r // 0), to_agent: (.bot == true)}";
 
 /// The turns, each with its time and its fields.
-fn told(records: &[(u64, &str)], settle: u64, change: &dyn Fn(&mut Options)) -> Vec<String> {
+pub(super) fn told(records: &[(u64, &str)], settle: u64, change: &dyn Fn(&mut Options)) -> Vec<String> {
     let mut options = Options::default();
     change(&mut options);
     let mapping = Mapping::of(EDITED).unwrap();
@@ -175,4 +176,98 @@ fn a_mark_that_comes_again_is_the_same_mark() {
         (30, r#"{"id": 3, "c": "a", "s": "user", "t": "Two?", "at": 3}"#),
     ];
     assert_eq!(told(&edited, 5, &|_| {}), ["1 user One? Some(1.0) {}", "1 user Two? Some(3.0) {}"]);
+}
+
+/// Of late versions the highest one counts, as of those that wait.
+#[test]
+fn the_order_in_which_late_edits_come_does_not_count() {
+    let revise = |options: &mut Options| options.revise = true;
+    let one = (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "at": 1, "f": {"tag": "x"}}"#);
+    let first = r#"1 user One? Some(1.0) {"tag":"x"}"#;
+    for (records, last) in [
+        // The message itself comes again, without a version.
+        (vec![(20, r#"{"id": 1, "t": "Two?", "v": 2}"#), one], r#"1 user Two? Some(1.0) {"tag":"x"}"#),
+        // A version that says the same as the turn, before an older one.
+        (vec![(20, r#"{"id": 1, "t": "One?", "v": 3}"#), (30, r#"{"id": 1, "t": "Two?", "v": 2}"#)], first),
+        (
+            vec![
+                (20, r#"{"id": 1, "f": {"tag": "z"}, "v": 3}"#),
+                (30, r#"{"id": 1, "f": {"tag": "y"}, "t": "Two?", "v": 2}"#),
+            ],
+            r#"1 user Two? Some(1.0) {"tag":"z"}"#,
+        ),
+        (
+            vec![
+                (20, r#"{"id": 1, "f": {"tag": "z"}, "t": "One?", "v": 3}"#),
+                (30, r#"{"id": 1, "t": "Two?", "v": 4}"#),
+            ],
+            r#"1 user Two? Some(1.0) {"tag":"z"}"#,
+        ),
+        // Another source knows less well what was said.
+        (vec![(20, r#"{"id": 1, "t": "Two?", "v": 9, "r": 1}"#)], first),
+        // An edit says no text.
+        (vec![(20, r#"{"id": 1, "t": " ", "v": 2}"#)], first),
+    ] {
+        let told = told(&[&[one], &records[..]].concat(), 0, &revise);
+        assert_eq!(told.last().unwrap(), last, "{records:?}");
+        assert_eq!(told.len(), if last == first { 1 } else { 2 }, "{told:?}");
+    }
+}
+
+#[test]
+fn late_edits_that_wait_together_are_one() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "v": 1}"#),
+        (30, r#"{"id": 1, "t": "Three?", "v": 3}"#),
+        (31, r#"{"id": 1, "t": "Two?", "v": 2}"#),
+        (50, r#"{"id": 1, "t": "Four?", "v": 4}"#),
+        (51, r#"{"id": 1, "gone": true}"#),
+    ];
+    let expected = ["1 user One? None {}", "1 user Three? None {}", "1 user  None {}"];
+    assert_eq!(told(&records, 5, &|options| options.revise = true), expected);
+}
+
+/// An edit without an order, or of another conversation, is of the place of its message.
+#[test]
+fn an_edit_waits_for_its_message_though_others_are_due() {
+    for edit in [r#"{"id": 2, "c": "a", "t": "Two?", "v": 2}"#, r#"{"id": 2, "c": "b", "t": "Two?", "v": 2}"#] {
+        let records = [
+            (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#),
+            (13, edit),
+            (17, r#"{"id": 2, "c": "a", "s": "user", "t": "Tow?", "o": 2, "v": 1}"#),
+        ];
+        assert_eq!(told(&records, 5, &|_| {}), ["1 user One? None {}", "2 user Two? None {}"], "{edit}");
+    }
+    let deleted = [
+        (10, r#"{"id": 1, "c": "b", "gone": true}"#),
+        (12, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#),
+    ];
+    assert_eq!(told(&deleted, 5, &|_| {}), [""; 0]);
+}
+
+#[test]
+fn a_message_without_an_order_comes_after_the_one_before_it() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#),
+        (11, r#"{"id": 3, "c": "a", "s": "user", "t": "Three?", "o": 3}"#),
+        (12, r#"{"id": 4, "c": "a", "s": "user", "t": "Four?"}"#),
+        (15, r#"{"id": 2, "c": "a", "s": "user", "t": "Two?", "o": 2}"#),
+    ];
+    let expected = ["1 user One? None {}", "2 user Two? None {}", "3 user Three? None {}", "4 user Four? None {}"];
+    assert_eq!(told(&records, 5, &|_| {}), expected);
+}
+
+/// Those with one key that are no neighbours stay where they are.
+#[test]
+fn a_part_is_not_joined_over_what_is_between() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1, "m": "x"}"#),
+        (13, r#"{"id": 2, "c": "a", "s": "agent", "t": "Yes.", "o": 2, "m": "y"}"#),
+        (14, r#"{"id": 3, "c": "a", "s": "user", "t": "Two", "o": 3, "m": "x"}"#),
+        (15, r#"{"id": 4, "c": "a", "s": "user", "t": "three?", "o": 4, "m": "x"}"#),
+    ];
+    let expected = ["1 user One? None {}", "1 agent Yes. None {}", "2 user Two three? None {}"];
+    for settle in [4, 5, 100] {
+        assert_eq!(told(&records, settle, &|_| {}), expected, "{settle}");
+    }
 }

@@ -1,0 +1,270 @@
+//! The places of messages in their conversations, and what has to wait for what is not due yet.
+
+use std::collections::{HashMap, HashSet};
+
+use jaq_json::Val;
+
+use super::{Place, ROW};
+use crate::assemble::{age, is_mark};
+use crate::message::Message;
+
+/// Messages that wait, with their places, and whether each is due and whether it waits for its agent.
+pub(super) struct Waiting {
+    pub messages: Vec<Message>,
+    pub flags: Vec<(bool, bool)>,
+    pub places: Vec<Place>,
+    /// Whether each is deleted.
+    pub gone: Vec<bool>,
+}
+
+/// Messages with one id are of one conversation: that of the first of them.
+pub(super) fn at_home(messages: &mut [Message]) {
+    let mut homes: HashMap<String, (usize, bool)> = HashMap::new();
+    for (at, message) in messages.iter().enumerate().filter(|(_, message)| message.conversation.is_some()) {
+        let Some(id) = &message.id else { continue };
+        let Some((home, is_one)) = homes.get_mut(id) else {
+            homes.insert(id.clone(), (at, true));
+            continue;
+        };
+        let is_older = |one: &Message, other: &Message| (one.removed, age(one)) < (other.removed, age(other));
+        if is_older(message, &messages[*home]) {
+            *home = at;
+        }
+        *is_one = false;
+    }
+    let found: Vec<(usize, Option<String>)> = messages
+        .iter()
+        .enumerate()
+        .filter_map(|(at, message)| {
+            let (home, is_one) = homes.get(message.id.as_ref()?)?;
+            let is_changed = !is_one && messages[*home].conversation != message.conversation;
+            (is_changed || message.conversation.is_none()).then(|| (at, messages[*home].conversation.clone()))
+        })
+        .collect();
+    found.into_iter().for_each(|(at, home)| messages[at].conversation = home);
+}
+
+/// The places of messages. Versions of a message, and its deletion, have that of the first one. One without an order comes
+/// after what it follows, or else after the one that came before it, if that has an order.
+fn places(messages: &[Message]) -> Vec<Place> {
+    let mut firsts: HashMap<&str, (Option<&Message>, u64)> = HashMap::new();
+    for message in messages.iter().filter(|message| !message.removed) {
+        let Some(id) = message.id.as_deref() else { continue };
+        let (oldest, _) = firsts.entry(id).or_insert((None, message.at));
+        if message.order.is_some() && oldest.is_none_or(|oldest| age(message) < age(oldest)) {
+            *oldest = Some(message);
+        }
+    }
+    let mut of_ids: HashMap<&str, Val> = HashMap::new();
+    let mut lasts: HashMap<Option<&str>, Val> = HashMap::new();
+    let place = |message: &Message| {
+        let id = message.id.as_deref();
+        let (own, at) = match id.and_then(|id| firsts.get(id)) {
+            Some((oldest, at)) => (oldest.and_then(|oldest| oldest.order.clone()), *at),
+            None => (message.order.clone(), message.at),
+        };
+        (own, at)
+    };
+    let mut found = Vec::new();
+    for message in messages {
+        let (id, conversation) = (message.id.as_deref(), message.conversation.as_deref());
+        let (own, at) = place(message);
+        let known = || id.and_then(|id| of_ids.get(id));
+        let of_parent = || message.parent.as_deref().and_then(|parent| of_ids.get(parent));
+        let order = own.or_else(|| known().or_else(of_parent).or_else(|| lasts.get(&conversation)).cloned());
+        if let Some(order) = order.as_ref().filter(|_| message.at == at && !message.removed) {
+            lasts.insert(conversation, order.clone());
+            id.map(|id| of_ids.insert(id, order.clone()));
+        }
+        found.push((order, at));
+    }
+    found
+}
+
+/// The ids of messages of which one version says who speaks, or is a mark.
+pub(super) fn whole_ones(messages: &[Message]) -> HashSet<&str> {
+    messages
+        .iter()
+        .filter(|message| !message.removed && !is_part(message))
+        .filter_map(|one| one.id.as_deref())
+        .collect()
+}
+
+/// Whether another version of a message, or what it shares with others, has to say who speaks.
+pub(super) fn is_part(message: &Message) -> bool {
+    let is_named = message.id.is_some() || !message.join.is_empty();
+    is_named && message.speaker.is_none() && !is_mark(message) && message.hand_over.is_none()
+}
+
+impl Waiting {
+    /// What waits, in its conversations.
+    pub fn of(messages: Vec<Message>, flags: Vec<(bool, bool)>) -> Self {
+        let removed: HashSet<&str> =
+            messages.iter().filter(|message| message.removed).filter_map(|message| message.id.as_deref()).collect();
+        let is_gone = |message: &Message| message.id.as_deref().is_some_and(|id| removed.contains(id));
+        let gone = messages.iter().map(is_gone).collect();
+        let places = places(&messages);
+        Self { messages, flags, places, gone }
+    }
+
+    /// The numbers of the messages of each conversation, in their order, each one's versions beside it: first the one that
+    /// says who speaks. A deletion is left out whose message is not here.
+    fn in_order(&self, is_wanted: impl Fn(&str) -> bool) -> HashMap<&str, Vec<usize>> {
+        let whole = whole_ones(&self.messages);
+        let mut conversations: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (number, message) in self.messages.iter().enumerate() {
+            let is_alone = message.removed && message.id.as_deref().is_some_and(|id| !whole.contains(id));
+            if let Some(name) = message.conversation.as_deref().filter(|name| !is_alone && is_wanted(name)) {
+                conversations.entry(name).or_default().push(number);
+            }
+        }
+        for numbers in conversations.values_mut() {
+            numbers.sort_by(|one, other| {
+                let key = |number: usize| {
+                    let message = &self.messages[number];
+                    (&self.places[number], message.removed || is_part(message))
+                };
+                key(*one).cmp(&key(*other))
+            });
+        }
+        conversations
+    }
+
+    /// The questions that what is not due yet takes back, with what follows them: the first one of each conversation.
+    pub fn cuts(&self) -> HashMap<String, Place> {
+        let waits = |(message, (is_due, _)): (&Message, &(bool, bool))| message.rewind && !is_due;
+        let all = self.messages.iter().zip(&self.flags);
+        let names: HashSet<&str> = all
+            .filter(|(message, flags)| waits((message, flags)))
+            .filter_map(|(message, _)| message.conversation.as_deref())
+            .collect();
+        let mut cuts: HashMap<String, Place> = HashMap::new();
+        if names.is_empty() {
+            return cuts;
+        }
+        for (name, numbers) in self.in_order(|name| names.contains(name)) {
+            let (mut questions, mut seen): (Vec<&Place>, HashSet<&str>) = Default::default();
+            for number in numbers {
+                let message = &self.messages[number];
+                if self.gone[number] || message.id.as_deref().is_some_and(|id| !seen.insert(id)) {
+                    continue;
+                }
+                if message.starts {
+                    questions.clear();
+                } else if let Some(question) = message.rewind.then(|| questions.pop()).flatten()
+                    && !self.flags[number].0
+                {
+                    let cut = cuts.entry(name.to_owned()).or_insert_with(|| question.clone());
+                    *cut = (&*cut).min(question).clone();
+                }
+                if message.speaker.as_deref() == Some("user") {
+                    questions.push(&self.places[number]);
+                }
+            }
+        }
+        cuts
+    }
+
+    /// Of each message, which neighbours with one key it belongs to.
+    pub fn merged(&self) -> Vec<Option<usize>> {
+        let mut found = vec![None; self.messages.len()];
+        if self.messages.iter().all(|message| message.merge.is_none()) {
+            return found;
+        }
+        for numbers in self.in_order(|_| true).into_values() {
+            let mut first: Option<usize> = None;
+            let mut last: Option<&str> = None;
+            for number in numbers.into_iter().filter(|number| !self.gone[*number]) {
+                let message = &self.messages[number];
+                let is_same = message.id.is_some() && message.id.as_deref() == last;
+                let has_key = |first: usize| message.merge.is_some() && self.messages[first].merge == message.merge;
+                if !is_same && !first.is_some_and(has_key) {
+                    first = Some(number);
+                }
+                last = message.id.as_deref();
+                found[number] = first;
+            }
+        }
+        found
+    }
+
+    /// Of the numbers of messages in their order, those that are taken back, and the marks that do so.
+    fn taken_back(&self, numbers: &[usize]) -> HashSet<usize> {
+        let (mut questions, mut taken): (Vec<usize>, HashSet<usize>) = Default::default();
+        for (at, number) in numbers.iter().enumerate().filter(|(_, number)| !self.gone[**number]) {
+            let message = &self.messages[*number];
+            if message.starts {
+                questions.clear();
+            }
+            if message.rewind && message.text.is_none() {
+                let from = questions.pop().unwrap_or(at);
+                taken.extend(&numbers[from..=at]);
+            } else if message.speaker.as_deref() == Some("user") && !message.rewind {
+                questions.push(at);
+            }
+        }
+        taken
+    }
+
+    /// Of questions in a row, each at most so many seconds after the one before, all wait for the last one. Gives the numbers
+    /// of messages of those of which some are not due yet, and until when they wait.
+    pub fn rows(&self, burst_s: f64, due: impl Fn(u64) -> Option<u64>) -> Vec<(usize, u64)> {
+        let mut found = Vec::new();
+        for numbers in self.in_order(|_| true).into_values() {
+            let (taken, mut row) = (self.taken_back(&numbers), Row::default());
+            for number in numbers {
+                let message = &self.messages[number];
+                let is_same = message.id.is_some() && message.id == row.last;
+                // What is no message between others, as far as is known.
+                let is_nothing = self.gone[number]
+                    || taken.contains(&number)
+                    || is_part(message)
+                    || message.hand_over.is_some() && message.text.is_none();
+                if is_same || is_nothing {
+                    if !row.members.is_empty() {
+                        row.members.push(number);
+                    }
+                    continue;
+                }
+                let is_question = message.speaker.as_deref() == Some("user") && !message.starts && !message.rewind;
+                let gap = message.time.zip(row.time).map(|(now, before)| (now - before).abs());
+                if !is_question || gap.is_some_and(|gap| gap > burst_s) {
+                    self.end(&mut row, &due, &mut found);
+                }
+                if is_question {
+                    row.members.push(number);
+                    row.questions += 1;
+                    row.last.clone_from(&message.id);
+                    row.time = message.time;
+                }
+            }
+            self.end(&mut row, &due, &mut found);
+        }
+        found
+    }
+
+    fn end(&self, row: &mut Row, due: &impl Fn(u64) -> Option<u64>, found: &mut Vec<(usize, u64)>) {
+        let Row { members, questions, .. } = std::mem::take(row);
+        let due = |number: &usize| due(self.messages[*number].at);
+        let is_any = |is_so: &dyn Fn(&(bool, bool)) -> bool| members.iter().any(|number| is_so(&self.flags[*number]));
+        let is_partly_due = is_any(&|(is_due, _)| *is_due) && is_any(&|(is_due, waits)| !is_due && !waits);
+        // What there is no room for is due at once.
+        if !is_partly_due || questions > ROW || members.iter().any(|number| due(number) == Some(0)) {
+            return;
+        }
+        if let Some(last) = members.iter().filter_map(due).max() {
+            found.extend(members.iter().filter(|number| due(number).is_some()).map(|number| (*number, last)));
+        }
+    }
+}
+
+/// Questions in a row.
+#[derive(Default)]
+struct Row {
+    /// Their numbers, and those of their versions.
+    members: Vec<usize>,
+    questions: usize,
+    /// The id and the time of the last one.
+    last: Option<String>,
+    time: Option<f64>,
+}
