@@ -49,7 +49,8 @@ impl Stream {
                 later.push((waiting.messages[number].at, due));
             }
         }
-        let (cuts, merged) = (waiting.cuts(), waiting.merged());
+        let (mut cuts, merged) = (waiting.cuts(), waiting.merged());
+        waiting.with_parts(&mut cuts, &merged);
         let Waiting { messages, flags, places, .. } = &waiting;
         let whole = whole_ones(messages);
         let is_alone = |message: &Message| {

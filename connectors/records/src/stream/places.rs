@@ -144,23 +144,34 @@ impl Waiting {
         }
         for (name, numbers) in self.in_order(|name| names.contains(name)) {
             let (mut questions, mut seen): (Vec<&Place>, HashSet<&str>) = Default::default();
+            // The marks with what they take back, and whether they are due.
+            let mut marks: Vec<(&Place, &Place, bool)> = Vec::new();
             for number in numbers {
-                let message = &self.messages[number];
+                let (message, place) = (&self.messages[number], &self.places[number]);
                 if self.gone[number] || message.id.as_deref().is_some_and(|id| !seen.insert(id)) {
                     continue;
                 }
                 if message.starts {
                     questions.clear();
-                } else if let Some(question) = message.rewind.then(|| questions.pop()).flatten()
-                    && !self.flags[number].0
-                {
-                    let cut = cuts.entry(name.to_owned()).or_insert_with(|| question.clone());
-                    *cut = (&*cut).min(question).clone();
+                } else if let Some(question) = message.rewind.then(|| questions.pop()).flatten() {
+                    marks.push((place, question, self.flags[number].0));
                 }
                 if message.speaker.as_deref() == Some("user") {
-                    questions.push(&self.places[number]);
+                    questions.push(place);
                 }
             }
+            // What follows a question that waits does so, too, if it is a mark that is due.
+            let mut cut: Option<&Place> = None;
+            loop {
+                let waits =
+                    |(mark, _, is_due): &&(&Place, &Place, bool)| !is_due || cut.is_some_and(|cut| *mark >= cut);
+                let next = marks.iter().filter(waits).map(|(_, question, _)| *question).min();
+                if next == cut {
+                    break;
+                }
+                cut = next;
+            }
+            cuts.extend(cut.map(|cut| (name.to_owned(), cut.clone())));
         }
         cuts
     }
@@ -172,9 +183,9 @@ impl Waiting {
             return found;
         }
         for numbers in self.in_order(|_| true).into_values() {
-            let mut first: Option<usize> = None;
-            let mut last: Option<&str> = None;
-            for number in numbers.into_iter().filter(|number| !self.gone[*number]) {
+            let taken = self.taken_back(&numbers);
+            let (mut first, mut last): (Option<usize>, Option<&str>) = (None, None);
+            for number in numbers.into_iter().filter(|number| !self.gone[*number] && !taken.contains(number)) {
                 let message = &self.messages[number];
                 let is_same = message.id.is_some() && message.id.as_deref() == last;
                 let has_key = |first: usize| message.merge.is_some() && self.messages[first].merge == message.merge;
@@ -188,11 +199,29 @@ impl Waiting {
         found
     }
 
+    /// The parts of a message wait together.
+    pub fn with_parts(&self, cuts: &mut HashMap<String, Place>, merged: &[Option<usize>]) {
+        for (number, first) in merged.iter().enumerate() {
+            let Some(first) = first.map(|first| &self.places[first]) else { continue };
+            let cut = self.messages[number].conversation.as_deref().and_then(|name| cuts.get_mut(name));
+            if let Some(cut) = cut.filter(|cut| self.places[number] >= **cut && first < *cut) {
+                cut.clone_from(first);
+            }
+        }
+    }
+
     /// Of the numbers of messages in their order, those that are taken back, and the marks that do so.
     fn taken_back(&self, numbers: &[usize]) -> HashSet<usize> {
-        let (mut questions, mut taken): (Vec<usize>, HashSet<usize>) = Default::default();
+        let (mut questions, mut taken, mut seen): (Vec<usize>, HashSet<usize>, HashSet<&str>) = Default::default();
         for (at, number) in numbers.iter().enumerate().filter(|(_, number)| !self.gone[**number]) {
             let message = &self.messages[*number];
+            if message.id.as_deref().is_some_and(|id| !seen.insert(id)) {
+                // It is taken back if the first one is.
+                if at > 0 && taken.contains(&numbers[at - 1]) {
+                    taken.insert(*number);
+                }
+                continue;
+            }
             if message.starts {
                 questions.clear();
             }
