@@ -36,8 +36,9 @@ def from_entries:
 def gamma: lgamma;
 def nearbyint: rint;
 def strftime($form):
-  if ($form | strings | length) > 200 then error("the form of a time has more than 200 letters")
-  elif $form | strings | contains("%c") or contains("%x") then
+  if $form | type != "string" then error("\($form | tojson) is no form of a time, because it is no text")
+  elif ($form | length) > 200 then error("the form of a time has more than 200 letters")
+  elif $form | contains("%c") or contains("%x") then
     time_by_form([$form | split("%%")[]
       | split("%c") | join("%a %b %e %H:%M:%S %Y") | split("%x") | join("%m/%d/%y")] | join("%%"))
   else time_by_form($form) end;

@@ -24,8 +24,8 @@
 //! that fails. `matches.rs`, `texts.rs` and `lists.rs` have filters of jq that jaq lacks, or that would take too long
 //! as definitions; the table `jq_rows.tsv` says what jq gives. A program that has used up what it may is ended by
 //! unwinding, which it cannot catch. `presets/` has one program for each form. `src/stream.rs` does the same with
-//! records as they come: messages wait (`stream/due.rs`), and become turns for good (`stream/turns.rs`; `known.rs` is
-//! what is remembered of them).
+//! records as they come: messages wait at their places (`stream/due.rs`, `stream/places.rs`), and become turns for good
+//! (`stream/turns.rs`; `known.rs` is what is remembered of them).
 
 mod assemble;
 mod body;

@@ -13,8 +13,8 @@ use crate::message::{number, text_of};
 const MOST_SECONDS: f64 = 1e11;
 
 /// The time that a value is: a number of seconds, milliseconds, microseconds or nanoseconds, also as a text, a date in
-/// ISO 8601, as mails have it or in another form that is clear, or an object as databases write times. Without a zone, it
-/// is UTC.
+/// ISO 8601, with or without what is between its numbers, as mails have it or in another form that is clear, or an object
+/// as databases write times. Without a zone, it is UTC.
 pub(crate) fn seconds(value: &Val) -> Option<f64> {
     match value {
         Val::Num(_) => scaled(number(value)?),
@@ -43,6 +43,9 @@ fn scaled(number: f64) -> Option<f64> {
 
 fn of_text(text: &str) -> Option<f64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || b".-+".contains(&byte)) {
+        if let Some(time) = of_digits(text) {
+            return Some(time);
+        }
         let is_number = text.bytes().filter(|byte| *byte == b'-').count() < 2;
         if let Some(number) = text.parse().ok().filter(|_| is_number) {
             return scaled(number);
@@ -67,6 +70,17 @@ fn of_text(text: &str) -> Option<f64> {
     let text = text.strip_suffix('Z').unwrap_or(&text);
     let of = |form: &str| of_form(text, form, None).ok();
     FORMS.iter().find_map(|form| of(form).or_else(|| of(&form.replace("%b", "%B"))))
+}
+
+/// The time that is written as digits only, as in `20260305` or `20260305112340`: as numbers, these would be of August 1970, or
+/// six hundred years from now.
+fn of_digits(text: &str) -> Option<f64> {
+    let form = match text.len() {
+        8 => "%Y%m%d",
+        14 => "%Y%m%d%H%M%S",
+        _ => return None,
+    };
+    of_form(text, form, None).ok().filter(|_| text.starts_with("19") || text.starts_with("20"))
 }
 
 /// The time of a mail, as in `Thu, 05 Mar 2026 12:23:40 CET`. Its standard reads the names of zones that it does not know as
@@ -188,6 +202,9 @@ mod tests {
             ("Thursday, March 5, 2026 at 11:23:40\u{202f}AM UTC", Some(1_772_709_820.0)),
             ("5 March 2026 11:23", Some(1_772_709_780.0)),
             ("05/Mar/2026:11:23:40 +0000", Some(1_772_709_820.0)),
+            ("20260305112340", Some(1_772_709_820.0)),
+            ("20260305", Some(1_772_668_800.0)),
+            ("20269999", Some(20_269_999.0)),
             ("Thu, 05 Mar 2026 12:23:40 CET", Some(1_772_709_820.0)),
             ("Thu, 05 Mar 2026 06:23:40 est", Some(1_772_709_820.0)),
             ("Thu, 05 Mar 2026 11:23:40 GMT", Some(1_772_709_820.0)),

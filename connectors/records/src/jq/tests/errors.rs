@@ -36,6 +36,7 @@ fn programs_tell_where_they_fail() {
             "\"error: (a\\nerror: b\" is no regular expression: unclosed group (line 1, column 20: `test($re)`)",
         ),
         ("[range(.to)]", r#"{"to": null}"#, "null is no number for a range (line 1, column 1: `[range(.to)]`)"),
+        ("5 | strftime(5)", "{}", "5 is no form of a time, because it is no text (line 1, column 5: `strftime(5)`)"),
         ("[limit(.n; 1, 2)]", "{}", "null is no number for a limit (line 1, column 1: `[limit(.n; 1, 2)]`)"),
         ("[limit(.n; 1, 2)]", r#"{"n": -1}"#, "limit takes no negative number (line 1, column 1: `[limit(.n; 1, 2)]`)"),
         (".a + .b", r#"{"a": "x", "b": 1}"#, "cannot calculate \"x\" + 1 (line 1, column 1: `.a + .b`)"),
