@@ -4,6 +4,7 @@ use jaq_json::{Num, Val};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use crate::jq::Shortly;
 use crate::names::unknown;
 use crate::times::seconds;
 
@@ -390,29 +391,22 @@ pub(crate) fn wrong(name: &str, kind: &str, value: &Val) -> String {
 
 /// A value in a message, not at length.
 pub(crate) fn short(value: &Val) -> String {
-    /// Takes the beginning of a text.
-    struct Beginning(String);
+    /// Letters that are shown.
+    const SHOWN: usize = 60;
+    /// Takes the beginning of a text: what is shown, and a letter more.
+    struct Beginning(String, usize);
     impl std::fmt::Write for Beginning {
         fn write_str(&mut self, part: &str) -> std::fmt::Result {
-            self.0.extend(part.chars().take(61));
-            if self.0.len() > 300 { Err(std::fmt::Error) } else { Ok(()) }
+            let more = part.char_indices().take(SHOWN + 1 - self.1);
+            let (letters, end) = more.fold((0, 0), |(letters, _), (at, letter)| (letters + 1, at + letter.len_utf8()));
+            self.0.push_str(&part[..end]);
+            self.1 += letters;
+            if self.1 > SHOWN { Err(std::fmt::Error) } else { Ok(()) }
         }
     }
-    /// A long text, without what nobody sees.
-    fn cut(value: &Val) -> Val {
-        match value {
-            Val::TStr(text) if text.len() > 400 => Val::from(String::from_utf8_lossy(&text[..400]).into_owned()),
-            other => other.clone(),
-        }
-    }
-    let value = match value {
-        Val::Arr(values) => values.iter().take(61).map(cut).collect(),
-        Val::Obj(fields) => Val::obj(fields.iter().take(61).map(|(name, value)| (cut(name), cut(value))).collect()),
-        other => cut(other),
-    };
-    let mut text = Beginning(String::new());
-    let _ = std::fmt::write(&mut text, format_args!("{value}"));
-    match text.0.char_indices().nth(60) {
+    let mut text = Beginning(String::new(), 0);
+    let _ = std::fmt::write(&mut text, format_args!("{}", Shortly(value)));
+    match text.0.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", &text.0[..at]),
         None => text.0,
     }
@@ -475,6 +469,23 @@ fn turn(name: &str, value: &Val) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_shows_the_beginning_of_a_value() {
+        let text = |length| Val::from("ü".repeat(length));
+        let many = || -> Val { std::iter::repeat_n(Val::from(7_isize), 100_000).collect() };
+        for (value, shown, letters) in [
+            (text(3), "\"üüü\"", 5),
+            (text(1_000_000), "\"üüü", 61),
+            (many(), "[7,7,7,", 61),
+            ([text(2), Val::Null, many()].into_iter().collect(), "[\"üü\",null,[7,7", 61),
+            (crate::decode::object([("a", many()), ("b", text(9))]), "{\"a\":[7,7,", 61),
+        ] {
+            let found = short(&value);
+            assert!(found.starts_with(shown) && found.ends_with(if letters == 61 { "…" } else { "\"" }), "{found}");
+            assert_eq!(found.chars().count(), letters, "{found}");
+        }
+    }
 
     #[test]
     fn further_fields_are_none_that_turns_have() {

@@ -16,8 +16,8 @@ use jaq_json::{Num, Val};
 /// Steps for each record, for each byte of it, and for each byte beyond the first [`LARGE`]. A step takes 50 to 250 ns. The
 /// presets take at most 2 steps for each byte.
 const STEPS: u64 = 600_000;
-const STEPS_PER_BYTE: u64 = 6;
-const STEPS_PER_BYTE_BEYOND: u64 = 4;
+const STEPS_PER_BYTE: u64 = 5;
+const STEPS_PER_BYTE_BEYOND: u64 = 3;
 const LARGE: u64 = 384 << 10;
 /// Length from which a text counts less, since what is done with texts takes a step for many bytes, and what share.
 const LONG_TEXT: u64 = 256;

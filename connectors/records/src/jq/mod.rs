@@ -27,6 +27,7 @@ pub(crate) use self::natives::{Own, parsed, shown};
 use self::places::Marks;
 pub use self::program::ProgramError;
 pub(crate) use self::value::Value;
+pub(crate) use self::write::Shortly;
 
 /// Maximum length of the text of an error, in characters.
 const TOLD: usize = 1_000;

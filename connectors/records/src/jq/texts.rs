@@ -15,7 +15,8 @@ use super::held::{self, Parts};
 use super::limits::{self, Lent, steps};
 use super::natives::Own;
 use super::value::{Value, told};
-use super::{ops, write};
+use super::ops;
+use crate::message::short;
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
     let all: [Own; 17] = [
@@ -171,7 +172,7 @@ fn row(value: &Value, form: &str, between: &str, quoted: &dyn Fn(&str) -> String
             }
             Val::Bool(_) | Val::Num(_) => text.push(&plain(cell)),
             other => {
-                let other = crate::message::short(other);
+                let other = short(other);
                 return Err(told(&format_args!(
                     "{other} cannot be in a row of {form}, because it is no text or number"
                 )));
@@ -214,7 +215,7 @@ fn shell(value: &Value) -> ValR<Value> {
         match word {
             Val::TStr(_) | Val::BStr(_) => text.push(&format!("'{}'", plain(word).replace('\'', "'\\''"))),
             Val::Arr(_) | Val::Obj(_) => {
-                return Err(told(&format_args!("{} cannot be a word of a command", crate::message::short(word))));
+                return Err(told(&format_args!("{} cannot be a word of a command", short(word))));
             }
             other => text.push(&plain(other)),
         }
@@ -343,7 +344,7 @@ fn implode(value: &Value) -> ValR<Value> {
     let _lent = Lent::of(4 * letters.len() as u64);
     let letter = |letter: &Val| match letter.as_f64() {
         Some(number) => Ok(letter_of(number)),
-        None => Err(told(&format_args!("{} is no number of a letter", write::Json(letter)))),
+        None => Err(told(&format_args!("{} is no number of a letter", short(letter)))),
     };
     Ok(Value::from(letters.iter().map(letter).collect::<Result<String, _>>()?))
 }

@@ -132,11 +132,11 @@ pub(super) fn told(error: &impl fmt::Display) -> Error<Value> {
     struct Beginning(String);
     impl fmt::Write for Beginning {
         fn write_str(&mut self, part: &str) -> fmt::Result {
-            self.0.extend(part.chars().take(300));
+            self.0.push_str(&part[..part.floor_char_boundary(300)]);
             if self.0.len() > 500 { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    steps(16);
+    steps(32);
     let mut text = Beginning(String::new());
     let _ = fmt::write(&mut text, format_args!("{error}"));
     Error::new(Value::from(text.0))

@@ -13,9 +13,29 @@ impl fmt::Display for Json<'_> {
     }
 }
 
+/// Bytes of a text that somebody may see in a message.
+const SEEN: usize = 400;
+
+/// A value in JSON for a message that shows its beginning: of a long text, the rest is not even looked at.
+pub(crate) struct Shortly<'a>(pub &'a Val);
+
+impl fmt::Display for Shortly<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        written(f, self.0, SEEN)
+    }
+}
+
 /// Writes a value in JSON.
 pub(super) fn json(f: &mut fmt::Formatter<'_>, value: &Val) -> fmt::Result {
+    written(f, value, usize::MAX)
+}
+
+/// Writes a value in JSON, of each text at most so many bytes.
+fn written(f: &mut fmt::Formatter<'_>, value: &Val, longest: usize) -> fmt::Result {
     match value {
+        Val::TStr(text) if text.len() > longest => {
+            fmt::Display::fmt(&Val::from(String::from_utf8_lossy(&text[..longest]).into_owned()), f)
+        }
         Val::Num(Num::Float(number)) => float(f, *number),
         Val::Arr(values) => {
             f.write_char('[')?;
@@ -23,7 +43,7 @@ pub(super) fn json(f: &mut fmt::Formatter<'_>, value: &Val) -> fmt::Result {
                 if at > 0 {
                     f.write_char(',')?;
                 }
-                json(f, value)?;
+                written(f, value, longest)?;
             }
             f.write_char(']')
         }
@@ -33,9 +53,9 @@ pub(super) fn json(f: &mut fmt::Formatter<'_>, value: &Val) -> fmt::Result {
                 if at > 0 {
                     f.write_char(',')?;
                 }
-                json(f, name)?;
+                written(f, name, longest)?;
                 f.write_char(':')?;
-                json(f, value)?;
+                written(f, value, longest)?;
             }
             f.write_char('}')
         }

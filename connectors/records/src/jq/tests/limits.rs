@@ -106,6 +106,11 @@ fn hostile_programs_and_records_are_ended() {
         ("foreach repeat(1) as $x (0; . + $x) | empty", "1", ended),
         ("def f: reduce (1, 2) as $x (.; f); f", "1", ended),
         ("any(repeat(1); false)", "1", ended),
+        // Errors that would show all of a large value.
+        ("repeat(ascii?) | empty", &letters, ended),
+        ("repeat(html_find(\"a\")?) | empty", &large, ended),
+        ("repeat(ltrimstr(1)?, startswith(1)?) | empty", &letters, ended),
+        ("repeat(tonumber?) | empty", &large, ended),
         // Growing.
         ("reduce range(60) as $i (\"x\"; . + .)", "1", ended),
         ("\"x\" * 1000000000", "1", ended),
