@@ -276,7 +276,10 @@ impl Sharing {
         });
         let reason = match answer {
             // What is wrong with the input is wrong everywhere.
-            Ok(answer @ (Ok(_) | Err(InferenceError::TooLong { .. } | InferenceError::NoText(_)))) => return answer,
+            Ok(
+                answer @ (Ok(_)
+                | Err(InferenceError::TooLong { .. } | InferenceError::NoText(_) | InferenceError::Form(_))),
+            ) => return answer,
             Ok(Err(error)) => error.to_string(),
             Err(reason) => reason,
         };

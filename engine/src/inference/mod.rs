@@ -86,6 +86,9 @@ pub enum InferenceError {
         /// Maximum tokens of a prompt.
         limit: usize,
     },
+    /// No reply of the model can have the form that is asked for.
+    #[error("{0}")]
+    Form(String),
     /// A language model replied without a text.
     #[error("the model gave no text: {0}")]
     NoText(String),
@@ -133,6 +136,7 @@ impl InferenceError {
             | Self::Shape(_)
             | Self::Tokenizer(_)
             | Self::NoText(_)
+            | Self::Form(_)
             | Self::TooLong { .. } => false,
         }
     }

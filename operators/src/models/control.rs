@@ -100,7 +100,6 @@ impl Encoder {
     }
 
     /// The tokenizer of the file.
-    #[cfg(test)]
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }

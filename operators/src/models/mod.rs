@@ -3,6 +3,7 @@
 pub mod adapter;
 mod control;
 pub mod cross_encoder;
+mod grammar;
 pub mod ocr;
 pub mod onnx;
 pub mod onnx_decoder;

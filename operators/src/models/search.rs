@@ -12,7 +12,10 @@
 //! The same logits give the same tokens: ties go to the smaller token id, and random numbers depend on the seed and the
 //! given tokens, not on the rest of the batch.
 
+use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Sampling};
+
+use super::grammar::Grammar;
 
 /// A search for one text.
 pub(crate) struct Search {
@@ -26,6 +29,10 @@ pub(crate) struct Search {
     /// The best finished beams, best first.
     finished: Vec<Found>,
     random: blake3::OutputReader,
+    /// The form of the text, if it must have one.
+    grammar: Option<Grammar>,
+    /// Why the text cannot be had.
+    fault: Option<InferenceError>,
 }
 
 /// A prefix.
@@ -51,7 +58,15 @@ impl Search {
     /// Starts a search after `given`, with one row.
     pub fn new(sampling: Sampling, ends: Vec<u32>, min_tokens: usize, given: Vec<u32>) -> Self {
         let random = random(sampling.seed, given.iter());
-        Self { sampling, ends, min_tokens, given, rows: vec![Row::default()], finished: Vec::new(), random }
+        let (rows, finished, grammar, fault) = (vec![Row::default()], Vec::new(), None, None);
+        Self { sampling, ends, min_tokens, given, rows, finished, random, grammar, fault }
+    }
+
+    /// Holds the text to a form. Rules against repetition and beams do not apply then: a form repeats its signs.
+    pub fn formed(mut self, grammar: Grammar) -> Self {
+        (self.sampling.beams, self.sampling.no_repeat_ngram, self.sampling.repetition_penalty) = (1, 0, 1.0);
+        (self.min_tokens, self.grammar) = (0, Some(grammar));
+        self
     }
 
     /// Makes the random numbers depend on these tokens too, for models whose prompt is not part of `given`.
@@ -88,8 +103,15 @@ impl Search {
     }
 
     /// The best finished text. The search must have ended ([`Search::rows`] is 0).
-    pub fn found(self) -> Option<Found> {
-        self.finished.into_iter().next()
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn found(self) -> Result<Found, InferenceError> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.finished.into_iter().next().ok_or_else(|| InferenceError::Failed("decoding returned no text".into()))
     }
 
     /// Takes the logits after each row. Returns, for each new row, the index of the row that it continues; empty once
@@ -102,11 +124,23 @@ impl Search {
         let Some(mut row) = self.rows.pop() else { return Vec::new() };
         let mut scores = logits.to_vec();
         self.rule(&mut scores, &row.tokens);
+        if let Some(Err(fault)) = self.grammar.as_mut().map(|grammar| grammar.rule(&mut scores)) {
+            self.fault = Some(fault);
+            return Vec::new();
+        }
         let chosen = if self.sampling.temperature > 0.0 { self.sample(&scores) } else { best(&scores) };
         let finish = match chosen {
             Some(token) if !self.ends.contains(&token) => {
                 row.tokens.push(token);
-                (row.tokens.len() >= self.sampling.max_tokens).then_some(Finish::Length)
+                let is_over = self.grammar.as_mut().map(|grammar| grammar.take(token)).transpose();
+                match is_over {
+                    Ok(Some(true)) => Some(Finish::Stop),
+                    Ok(_) => (row.tokens.len() >= self.sampling.max_tokens).then_some(Finish::Length),
+                    Err(fault) => {
+                        self.fault = Some(fault);
+                        return Vec::new();
+                    }
+                }
             }
             _ => Some(Finish::Stop),
         };

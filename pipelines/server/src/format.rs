@@ -1,7 +1,8 @@
 //! The form of an answer that a request asks for: `response_format` of chat completions, `text.format` of responses.
 //!
-//! A schema goes to the server of the language model that writes the answer, if one node writes it, that server takes
-//! schemas, and no node behind it gives another text (`Outline::formed_by`). Otherwise the request is refused.
+//! A schema goes to the language model that writes the answer (a model of this process is held to it token by token), if one
+//! node writes it, that model takes schemas, and no node behind it gives another text (`Outline::formed_by`). Otherwise the
+//! request is refused.
 
 use std::sync::Arc;
 
@@ -82,8 +83,8 @@ impl Format {
     pub fn check(&self, served: &Served) -> Result<Arc<str>, ApiError> {
         served.outline().formed_by.clone().ok_or_else(|| {
             let problem = format!(
-                "the pipeline `{}` cannot keep to a schema: that needs one `Generate` with an `OpenAi` model, and no node \
-                 behind it that gives another text; leave out `{}`, or ask for JSON in the pipeline's prompt",
+                "the pipeline `{}` cannot keep to a schema: that needs one `Generate` with an `OpenAi` or `OnnxDecoder` \
+                 model, and no node behind it that gives another text; leave out `{}`, or ask for JSON in the pipeline's prompt",
                 served.name(),
                 self.field,
             );

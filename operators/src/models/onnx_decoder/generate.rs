@@ -1,6 +1,6 @@
 //! Turns prompts into tokens and tokens into texts, around the model's thread.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
@@ -9,6 +9,7 @@ use turnflow_engine::inference::{InferenceError, Priority};
 use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
 
 use super::super::control::Encoder;
+use super::super::grammar::{Grammar, Grammars};
 use super::super::search::Search;
 use super::super::streamed::Streamed;
 use super::chat::Chat;
@@ -23,6 +24,7 @@ pub(super) struct Decoder {
     pub context: usize,
     pub batch: usize,
     pub sampling: Sampling,
+    pub grammars: OnceLock<Result<Grammars, InferenceError>>,
 }
 
 /// A prompt that fits the model.
@@ -49,6 +51,13 @@ impl Decoder {
         Ok(Fitted { tokens: self.tokens(&prompt)?, cut, left_out: prompt.left_out() })
     }
 
+    /// The grammar of the form that a reply must have. The first one takes a second, since it looks at all tokens.
+    fn grammar(&self, sampling: &Sampling) -> Result<Option<Grammar>, InferenceError> {
+        let Some(format) = &sampling.format else { return Ok(None) };
+        let grammars = self.grammars.get_or_init(|| Grammars::new(self.encoder.tokenizer(), &self.ends));
+        grammars.as_ref().map_err(Clone::clone)?.of(format).map(Some)
+    }
+
     async fn generate(
         self: Arc<Self>,
         prompt: Prompt,
@@ -60,16 +69,22 @@ impl Decoder {
         let labels: Vec<usize> = sampling.labels.iter().map(of_label).collect::<Result<_, InferenceError>>()?;
         let (this, max_tokens) = (self.clone(), labels.into_iter().max().unwrap_or(sampling.max_tokens));
         // Fitting a long prompt tokenizes it some ten times, so it does not run on the threads of turns.
-        let fitted = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
-            .await
-            .map_err(|error| InferenceError::Failed(error.to_string()))??;
+        let of_format = Sampling { format: sampling.format.clone(), ..Sampling::default() };
+        let prepare = move || Ok::<_, InferenceError>((this.fit(prompt, max_tokens)?, this.grammar(&of_format)?));
+        let (fitted, grammar) =
+            tokio::task::spawn_blocking(prepare).await.map_err(|error| InferenceError::Failed(error.to_string()))??;
         if !sampling.labels.is_empty() {
             return self.labelled(fitted, sampling.labels).await;
         }
         let Fitted { tokens: prompt, cut, left_out } = fitted;
         let prompt_tokens = prompt.len() as u64;
-        let stop = sampling.stop.clone();
-        let search = Box::new(Search::new(sampling, self.ends.clone(), 0, prompt.clone()));
+        // A form says itself where the text ends.
+        let stop = if grammar.is_some() { Vec::new() } else { sampling.stop.clone() };
+        let search = Search::new(sampling, self.ends.clone(), 0, prompt.clone());
+        let search = Box::new(match grammar {
+            Some(grammar) => search.formed(grammar),
+            None => search,
+        });
         let stops = (!stop.is_empty()).then(|| {
             let (encoder, stop) = (self.encoder.clone(), stop.clone());
             let holds = move |tokens: &[u32]| encoder.decode(tokens).is_ok_and(|text| first(&text, &stop).is_some());

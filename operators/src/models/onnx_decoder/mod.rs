@@ -20,6 +20,8 @@
 //! Messages are plain text: a control token in a message (`<|im_end|>`) has no effect. Only the template writes control
 //! tokens.
 //!
+//! A reply of a form that a caller gives is held to its JSON schema token by token ([`super::grammar`]).
+//!
 //! At temperature 0 the most likely token is taken; random numbers depend on the seed and the prompt. A prompt's text
 //! does not depend on other texts in the batch: rows are padded by whole blocks, within which the runtime sums in the
 //! same order.
@@ -35,7 +37,7 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokenizers::Tokenizer;
 use turnflow_engine::component::{
@@ -129,6 +131,10 @@ impl ModelConfig for OnnxDecoderConfig {
         &[Capability::Generate, Capability::Likelihood, Capability::Tokenize]
     }
 
+    fn takes_formats(&self) -> bool {
+        true
+    }
+
     fn explain(&self) -> String {
         let template = match &self.template {
             Template::ChatMl => "ChatMl".to_owned(),
@@ -174,6 +180,7 @@ impl OnnxDecoderConfig {
             context: self.context,
             batch: self.batch,
             sampling: self.sampling.over(&Sampling::default()),
+            grammars: OnceLock::new(),
         });
         Ok(Model {
             name: name.to_owned(),

@@ -197,3 +197,82 @@ fn a_server_of_llama_cpp_answers() {
     println!("{generation:?}");
     assert!(generation.text.contains("Rome"), "{generation:?}");
 }
+
+/// A schema as client libraries make them of classes: with definitions that are referred to.
+fn form(schema: serde_json::Value) -> Sampling {
+    let format = serde_json::json!({ "type": "json_schema", "json_schema": { "name": "reply", "schema": schema } });
+    Sampling { format: Some(format), max_tokens: 120, ..Sampling::default() }
+}
+
+fn city() -> serde_json::Value {
+    serde_json::json!({
+        "$defs": { "Place": {
+            "type": "object",
+            "properties": { "name": { "type": "string", "maxLength": 12 }, "kind": { "enum": ["city", "river"] } },
+            "required": ["name", "kind"], "additionalProperties": false,
+        } },
+        "type": "object",
+        "properties": {
+            "sure": { "type": "boolean" },
+            "people": { "anyOf": [{ "type": "integer", "minimum": 0, "maximum": 99 }, { "type": "null" }] },
+            "places": { "type": "array", "items": { "$ref": "#/$defs/Place" }, "minItems": 1, "maxItems": 2 },
+        },
+        "required": ["sure", "people", "places"], "additionalProperties": false,
+    })
+}
+
+#[test]
+fn a_reply_has_the_form_that_is_asked_for() {
+    let Some(model) = smollm2(512, 4) else { return };
+    let generator = model.generator.as_ref().unwrap();
+    let plain = SamplingFields::default();
+    let alone = generate(&model, &[ask(QUESTIONS[0])], &plain);
+    let prompt = || ask("What is the capital of France?");
+    for (temperature, seed) in [(0.0, 0), (1.5, 1), (1.5, 2)] {
+        // Rules against repetition, beams and stop strings would break the form.
+        let sampling = Sampling {
+            temperature,
+            seed,
+            no_repeat_ngram: 1,
+            beams: if temperature > 0.0 { 1 } else { 3 },
+            stop: vec!["\"".into()],
+            ..form(city())
+        };
+        let formed = generator.generate(prompt(), sampling);
+        let other = generator.generate(ask(QUESTIONS[0]), plain.over(generator.sampling()));
+        let (formed, other) = block(async { futures::join!(formed, other) });
+        assert_eq!(other.unwrap().text, alone[0].text, "who asks for text gets what it got alone");
+        let formed = formed.unwrap();
+        let reply: serde_json::Value = serde_json::from_str(&formed.text).unwrap_or_else(|_| panic!("{}", formed.text));
+        assert_eq!(formed.finish, Finish::Stop, "{reply}");
+        let names: Vec<&String> = reply.as_object().unwrap().keys().collect();
+        assert_eq!(names, ["sure", "people", "places"], "{reply}");
+        assert!(
+            reply["sure"].is_boolean() && (reply["people"].is_null() || reply["people"].as_u64() < Some(100)),
+            "{reply}"
+        );
+        for place in reply["places"].as_array().unwrap() {
+            assert!(["city", "river"].contains(&place["kind"].as_str().unwrap()), "{reply}");
+            assert!(place["name"].as_str().unwrap().chars().count() <= 12, "{reply}");
+        }
+    }
+    let cut = block(generator.generate(prompt(), Sampling { max_tokens: 5, ..form(city()) })).unwrap();
+    assert_eq!((cut.finish, cut.tokens), (Finish::Length, 5));
+}
+
+#[test]
+fn a_form_that_no_reply_can_be_held_to_is_an_error() {
+    let Some(model) = smollm2(512, 4) else { return };
+    let generator = model.generator.as_ref().unwrap();
+    for (schema, reason) in [
+        (serde_json::json!({ "type": "object", "properties": { "a": { "$ref": "#/$defs/none" } } }), "none"),
+        (serde_json::json!({ "type": "string", "pattern": "(" }), "JSON schema"),
+        (serde_json::json!({ "type": "text" }), "text"),
+        (serde_json::json!({ "$ref": "#" }), "its form"),
+        (serde_json::json!({ "type": "string", "pattern": "^((a|b|[a-z]{1,50}){1,50}){1,50}$" }), "its form"),
+        (serde_json::json!({ "type": "integer", "minimum": 3, "maximum": 1 }), "JSON schema"),
+    ] {
+        let error = block(generator.generate(ask("Hello"), form(schema))).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.len() < 600, "{error}");
+    }
+}

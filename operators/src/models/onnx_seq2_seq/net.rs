@@ -163,8 +163,6 @@ impl Backend for Net {
             }
             rows = next;
         }
-        let found =
-            |search: Search| search.found().ok_or_else(|| InferenceError::Failed("decoding returned no text".into()));
-        searches.into_iter().map(found).collect()
+        searches.into_iter().map(Search::found).collect()
     }
 }

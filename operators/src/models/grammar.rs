@@ -1,0 +1,104 @@
+//! Replies of a form that a caller gives: a JSON schema says which tokens may come next.
+//!
+//! `llguidance` reads the schema and computes, after each token, the set of tokens with which a valid reply can go on. All
+//! others get no chance. So a reply that is not cut is valid, whatever the model.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
+use llguidance::{JsonCompileOptions, Matcher, ParserFactory, token_bytes_from_tokenizer_json};
+use serde_json::Value;
+use tokenizers::Tokenizer;
+use turnflow_engine::inference::InferenceError;
+
+/// Grammars over the tokens of a model.
+pub(crate) struct Grammars(ParserFactory);
+
+impl Grammars {
+    /// Those of a tokenizer, with the tokens that end a text.
+    ///
+    /// # Errors
+    ///
+    /// The bytes of the tokens are not known: tokens are neither pieces of bytes nor of text with a mark for a blank.
+    pub fn new(tokenizer: &Tokenizer, ends: &[u32]) -> Result<Self, InferenceError> {
+        let made = || -> Result<ParserFactory, Box<dyn Error + Send + Sync>> {
+            let words = token_bytes_from_tokenizer_json(&serde_json::to_value(tokenizer)?)?;
+            let info = TokRxInfo::new(words.len() as u32, ends.first().copied().unwrap_or_default());
+            let tokens = TokTrie::from(&info, &words).with_eos_tokens(ends);
+            let mut factory = ParserFactory::new_simple(&(Arc::new(ApproximateTokEnv::new(tokens)) as _))?;
+            factory.quiet().limits_mut().verbose_errors = false;
+            Ok(factory)
+        };
+        let wrong = |error| InferenceError::Tokenizer(format!("no reply can be held to a form with it: {error}"));
+        made().map(Self).map_err(wrong)
+    }
+
+    /// The grammar of a form, which is a `response_format` with a JSON schema.
+    ///
+    /// # Errors
+    ///
+    /// There is no schema, or it has something that a grammar cannot say.
+    pub fn of(&self, format: &Value) -> Result<Grammar, InferenceError> {
+        let mut schema = format["json_schema"]["schema"].clone();
+        if !schema.is_object() {
+            return Err(InferenceError::Form("the form of the reply has no JSON schema".to_owned()));
+        }
+        // White space of any length would let a small model write nothing else.
+        let options = JsonCompileOptions {
+            item_separator: ", ".to_owned(),
+            key_separator: ": ".to_owned(),
+            whitespace_flexible: false,
+            ..JsonCompileOptions::default()
+        };
+        options.apply_to(&mut schema);
+        let parser = self.0.create_parser(TopLevelGrammar::from_json_schema(schema));
+        let grammar = Matcher::new(parser);
+        match grammar.get_error() {
+            None => Ok(Grammar(grammar)),
+            Some(error) => {
+                Err(InferenceError::Form(format!("a model cannot be held to this JSON schema: {}", shown(&error))))
+            }
+        }
+    }
+}
+
+/// Where a reply is in the grammar of its form.
+pub(crate) struct Grammar(Matcher);
+
+impl Grammar {
+    /// Leaves a score to those tokens only with which a valid reply goes on, or ends.
+    ///
+    /// # Errors
+    ///
+    /// The grammar takes too much memory or time.
+    pub fn rule(&mut self, scores: &mut [f32]) -> Result<(), InferenceError> {
+        let allowed = self.0.compute_mask_or_eos().map_err(wrong)?;
+        for (token, score) in scores.iter_mut().enumerate() {
+            if token >= allowed.len() || !allowed.is_allowed(token as u32) {
+                *score = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on behind a token. Returns whether the reply is over: nothing can follow.
+    ///
+    /// # Errors
+    ///
+    /// The token was not allowed.
+    pub fn take(&mut self, token: u32) -> Result<bool, InferenceError> {
+        self.0.consume_token(token).map_err(wrong)?;
+        Ok(self.0.is_stopped())
+    }
+}
+
+fn wrong(error: impl std::fmt::Display) -> InferenceError {
+    InferenceError::Form(format!("the reply cannot be held to its form: {}", shown(&error.to_string())))
+}
+
+/// An error of the grammar without the mark for its details.
+fn shown(error: &str) -> &str {
+    error.trim_end_matches("<non-verbose/>").trim_end()
+}
