@@ -28,6 +28,7 @@ use crate::limits::Deadline;
 use crate::links::Links;
 use crate::served::Served;
 use crate::sse;
+use crate::stop::{Stop, Stopping};
 use crate::task::TaskRun;
 use crate::usage::{Counter, Spent, Usage};
 
@@ -46,6 +47,8 @@ pub struct ChatRequest {
     pub n: Option<u64>,
     /// Text, or JSON with a schema (`json_schema`) if the pipeline's model can keep to one.
     pub response_format: Option<Value>,
+    /// Texts that end the answer: one, or a list.
+    pub stop: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,
     /// The former name of `tool_choice`.
@@ -118,6 +121,7 @@ pub async fn create(
     let request: ChatRequest = content.json()?;
     request.check()?;
     let format = Format::of_chat(request.response_format.as_ref())?;
+    let stop = Stop::of(request.stop.as_ref())?;
     let served = app.pipeline(request.model.as_deref(), &principal)?;
     let conversation = Conversation::of(&request.messages, "messages")?;
     let id = unique("chatcmpl-");
@@ -126,7 +130,7 @@ pub async fn create(
     let include_usage = request.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
     let is_stream = request.stream.unwrap_or(false);
     let links = Links::of(&app, Some(&headers), &principal, &served);
-    let mut writer = writer(&app, &served, &conversation, deadline, is_stream, links, format.as_ref(), || {
+    let writer = writer(&app, &served, &conversation, deadline, is_stream, links, format.as_ref(), || {
         let labels = Labels::of(
             &app,
             &headers,
@@ -138,6 +142,7 @@ pub async fn create(
         (labels, request.max_completion_tokens.or(request.max_tokens), &*principal)
     })
     .await?;
+    let mut writer = Stopping::new(writer, stop);
     let reply = Reply {
         id: id.clone(),
         created: now(),
@@ -150,7 +155,7 @@ pub async fn create(
         return Ok(Json(reply.whole(&writer.finished().await?)).into_response());
     }
     let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);
-    let first = first(&mut writer, keep_alive).await?;
+    let first = first(writer.next(), keep_alive).await?;
     let stream = ChatStream { writer, first, reply, include_usage, has_begun: false, text: String::new() };
     Ok(sse::response(stream, keep_alive))
 }
@@ -184,8 +189,11 @@ pub async fn writer<'a>(
 /// # Errors
 ///
 /// The turn failed.
-pub async fn first(writer: &mut Writer, patience: Duration) -> Result<Option<Piece>, ApiError> {
-    tokio::time::timeout(patience, writer.next()).await.ok().transpose()
+pub async fn first(
+    next: impl Future<Output = Result<Piece, ApiError>>,
+    patience: Duration,
+) -> Result<Option<Piece>, ApiError> {
+    tokio::time::timeout(patience, next).await.ok().transpose()
 }
 
 /// The common parts of all chunks of a reply.
@@ -257,7 +265,7 @@ impl Reply {
 }
 
 struct ChatStream {
-    writer: Writer,
+    writer: Stopping,
     first: Option<Piece>,
     reply: Reply,
     include_usage: bool,

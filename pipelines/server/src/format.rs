@@ -75,6 +75,13 @@ impl Format {
         &self.schema
     }
 
+    /// The schema, as `text.format`.
+    pub fn of_text(&self) -> Value {
+        let mut format = self.schema["json_schema"].clone();
+        format["type"] = json!("json_schema");
+        format
+    }
+
     /// Checks that a pipeline can answer in this form.
     ///
     /// # Errors
@@ -115,7 +122,8 @@ mod tests {
         let (chat_format, response_format) =
             (Format::of_chat(Some(&chat)).unwrap(), Format::of_response(Some(&text)).unwrap());
         assert_eq!(chat_format.unwrap().schema(), &chat);
-        assert_eq!(response_format.unwrap().schema(), &chat);
+        let response_format = response_format.unwrap();
+        assert_eq!((response_format.schema(), &response_format.of_text()), (&chat, &text["format"]));
         for none in [json!(null), json!({ "type": "text" })] {
             assert_eq!(Format::of_chat(Some(&none)), Ok(None));
         }

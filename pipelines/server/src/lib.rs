@@ -94,6 +94,7 @@ mod server;
 mod shares;
 mod sign_in;
 mod sse;
+mod stop;
 mod stored;
 mod task;
 mod telemetry;

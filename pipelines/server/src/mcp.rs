@@ -23,6 +23,8 @@ use turnflow_engine::record::Utterance;
 use crate::app::App;
 use crate::asking::{Asking, Finished, Writer};
 use crate::auth::Principal;
+use crate::citations;
+use crate::config::Citations;
 use crate::documents;
 use crate::error::ApiError;
 use crate::limits::Deadline;
@@ -150,13 +152,14 @@ fn protocol_error(error: ApiError) -> ErrorData {
 }
 
 impl Mcp {
-    async fn call(&self, name: &str, arguments: Value, caller: Caller) -> Result<Value, ApiError> {
+    /// The result of a tool, and the text that stands for it where nothing structured is shown.
+    async fn call(&self, name: &str, arguments: Value, caller: Caller) -> Result<(Value, Option<String>), ApiError> {
         let (principal, deadline, headers) = caller;
         let wrong = |error: serde_json::Error| ApiError::bad(format!("invalid arguments of `{name}`: {error}"));
         match name {
             "search" => {
                 let request: SearchRequest = serde_json::from_value(arguments).map_err(wrong)?;
-                Ok(search(&self.app, &principal, deadline, Some(&headers), request).await?.0)
+                Ok((search(&self.app, &principal, deadline, Some(&headers), request).await?.0, None))
             }
             "ask" => {
                 let arguments: AskArguments = serde_json::from_value(arguments).map_err(wrong)?;
@@ -176,7 +179,12 @@ impl Mcp {
                 let asking = Asking::new(self.app.clone(), served, request, deadline, links).await?;
                 let Finished { answer, sources, .. } = Writer::Turn(Box::new(asking)).finished().await?;
                 let sources = sources.cited(&answer);
-                Ok(json!({ "answer": answer, "sources": sources }))
+                let list = match citations::wanted(&headers, self.app.config().citations) {
+                    Citations::None => String::new(),
+                    Citations::Annotations | Citations::Markdown => citations::markdown(&sources),
+                };
+                let text = format!("{answer}{list}");
+                Ok((json!({ "answer": answer, "sources": sources }), Some(text)))
             }
             _ => Err(ApiError::not_found(format!("unknown tool `{name}`; available: `search`, `ask`"))),
         }
@@ -227,8 +235,7 @@ impl ServerHandler for Mcp {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let call = self.call(&request.name, arguments, caller);
         let result = match cancelled.run_until_cancelled(call).await {
-            Some(Ok(value)) => {
-                let text = value.get("answer").and_then(Value::as_str).map(str::to_owned);
+            Some(Ok((value, text))) => {
                 let mut result = CallToolResult::structured(value);
                 if let Some(text) = text {
                     result.content = vec![ContentBlock::text(text)];

@@ -1,6 +1,7 @@
 //! `/v1/responses`: OpenAI's Responses API.
 
 mod events;
+mod items;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,20 +76,13 @@ impl ResponseRequest {
         check_tools("tool_choice", self.tool_choice.as_ref())
     }
 
-    /// The messages of the input.
-    fn messages(&self) -> Result<Vec<Value>, ApiError> {
-        let items = match &self.input {
-            Value::String(text) => vec![json!({ "role": "user", "content": text })],
-            Value::Array(items) => items.clone(),
-            _ => return Err(ApiError::bad("`input` must be a text or a list of messages").param("input")),
-        };
-        let kind = |item: &Value| item.get("type").and_then(Value::as_str).unwrap_or("message").to_owned();
-        if let Some(at) = items.iter().position(|item| kind(item) == "item_reference") {
-            let problem = "this server stores no items: send the messages themselves";
-            return Err(ApiError::unsupported(&format!("input[{at}]"), problem));
+    /// The items of the input.
+    fn items(&self) -> Result<Vec<Value>, ApiError> {
+        match &self.input {
+            Value::String(text) => Ok(vec![json!({ "role": "user", "content": text })]),
+            Value::Array(items) => Ok(items.clone()),
+            _ => Err(ApiError::bad("`input` must be a text or a list of messages").param("input")),
         }
-        // Tool calls, their results, and reasoning are not part of the conversation.
-        Ok(items.into_iter().filter(|item| kind(item) == "message").collect())
     }
 
     /// The conversation of these messages.
@@ -99,6 +93,12 @@ impl ResponseRequest {
         }
         Ok(conversation)
     }
+}
+
+/// The messages among items. Tool calls, their results, and reasoning are not part of the conversation.
+fn messages_of(mut items: Vec<Value>) -> Vec<Value> {
+    items.retain(|item| items::kind(item) == "message");
+    items
 }
 
 /// Answers a conversation.
@@ -120,7 +120,7 @@ pub async fn create(
     request.check()?;
     let format = Format::of_response(request.text.as_ref())?;
     let served = app.pipeline(request.model.as_deref(), &principal)?;
-    let mut messages = request.messages()?;
+    let mut messages = messages_of(items::resolved(&app, &principal, request.items()?).await?);
     let id = unique("resp_");
     let mut conversation_id = id.clone();
     if let Some(previous) = &request.previous_response_id {
@@ -155,10 +155,11 @@ pub async fn create(
     .await?;
     let reply = Reply {
         id: id.clone(),
-        item: unique("msg_"),
+        item: items::message_of(&id),
         created: now(),
         model: served.name().clone(),
         instructions: request.instructions,
+        format: format.as_ref().map_or_else(|| json!({ "type": "text" }), Format::of_text),
         metadata: request.metadata.unwrap_or_else(|| json!({})),
         counter,
         input_tokens,
@@ -178,7 +179,7 @@ pub async fn create(
         return Ok(Json(reply.kept(response, &text).await).into_response());
     }
     let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);
-    let first = first(&mut writer, keep_alive).await?;
+    let first = first(writer.next(), keep_alive).await?;
     let stream = ResponseStream { writer, first, reply, number: 0, has_begun: false, text: String::new() };
     Ok(sse::response(stream, keep_alive))
 }
@@ -190,7 +191,7 @@ mod tests {
     fn read(value: Value) -> Result<Conversation, ApiError> {
         let request: ResponseRequest = serde_json::from_value(value).unwrap();
         request.check()?;
-        request.conversation(&request.messages()?)
+        request.conversation(&messages_of(request.items()?))
     }
 
     #[test]
@@ -208,7 +209,6 @@ mod tests {
             (json!({ "input": "a", "conversation": "conv_1" }), "conversation"),
             (json!({ "input": "a", "background": true }), "background"),
             (json!({ "input": "a", "tool_choice": "required" }), "tool_choice"),
-            (json!({ "input": [{"type": "item_reference", "id": "x"}] }), "input[0]"),
             (json!({ "input": 7 }), "input"),
             (json!({}), "input"),
         ] {

@@ -43,6 +43,8 @@ pub(super) struct Reply {
     pub(super) created: u64,
     pub(super) model: Arc<str>,
     pub(super) instructions: Option<String>,
+    /// The form of the text, as it was asked for.
+    pub(super) format: Value,
     pub(super) metadata: Value,
     pub(super) counter: Counter,
     pub(super) input_tokens: u64,
@@ -98,7 +100,7 @@ impl Reply {
             "previous_response_id": self.previous,
             "store": self.storing.is_some(),
             "temperature": null,
-            "text": { "format": { "type": "text" } },
+            "text": { "format": self.format },
             "tool_choice": "auto",
             "tools": [],
             "top_p": null,
@@ -223,7 +225,14 @@ impl sse::Events for ResponseStream {
             }
             Ok(Piece::End(finished)) => self.end(&finished, out).await,
             Err(error) => {
-                let told = json!({ "code": error.code.unwrap_or("server_error"), "message": error.message });
+                let code = error.code.unwrap_or("server_error");
+                let told = json!({ "code": code, "message": error.message });
+                // OpenAI's packages raise an error for this event, and take the one after it for an answer without text.
+                let mut event = error.body();
+                event["code"] = json!(code);
+                event["message"] = json!(error.message);
+                event["param"] = json!(error.param);
+                self.tell("error", event, out);
                 let response = self.reply.response("failed", &[], &Value::Null, &told);
                 self.tell("response.failed", json!({ "response": response }), out);
             }

@@ -94,6 +94,7 @@ async fn a_schema_goes_to_the_server_of_the_model() {
     format["type"] = json!("json_schema");
     let response = json!({ "input": "When does it return?", "text": { "format": format } });
     let response = server.ok("POST", "/v1/responses", Some(response)).await;
+    assert_eq!(response["text"]["format"], format, "{response}");
     assert_eq!(response["output"][0]["content"][0]["text"], REPLY, "{response}");
     assert_eq!(got.lock().unwrap().pop().unwrap()["response_format"]["json_schema"], schema());
     // Without a schema, nothing is sent and citations are what they were.

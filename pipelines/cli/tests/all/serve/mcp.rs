@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{PIPELINE, Server, python};
 
-const PACKAGE: &str = "mcp==2.3.0";
+pub(super) const PACKAGE: &str = "mcp==2.3.0";
 
 #[tokio::test]
 async fn the_official_client_searches_asks_and_reads() {
@@ -45,6 +45,26 @@ async fn what_is_wrong_is_told_and_ends_nothing() {
     let (status, text) =
         call(&server, "tools/call", json!({ "name": "search", "arguments": { "query": "noon" } })).await;
     assert!(status == 200 && text.contains("ferry.md"), "{text}");
+}
+
+/// Not every client shows what is structured.
+#[tokio::test]
+async fn the_text_of_an_answer_ends_with_its_sources() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    server.fill().await;
+    for (question, is_answered) in [("When does the ferry leave?", true), ("Xylophone?", false)] {
+        let (_, text) =
+            call(&server, "tools/call", json!({ "name": "ask", "arguments": { "question": question } })).await;
+        let event = text.lines().find_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+        let result = &event.or_else(|| serde_json::from_str(&text).ok()).unwrap()["result"];
+        let (answer, shown) = (&result["structuredContent"]["answer"], result["content"][0]["text"].as_str().unwrap());
+        let list = shown.strip_prefix(answer.as_str().unwrap()).unwrap();
+        match result["structuredContent"]["sources"][0]["url"].as_str() {
+            Some(url) => assert!(is_answered && list.contains("**Sources**") && list.contains(url), "{result}"),
+            None => assert!(!is_answered && list.is_empty(), "{result}"),
+        }
+    }
 }
 
 /// The protocol's own reader would make them floating-point numbers, and take one for the other.

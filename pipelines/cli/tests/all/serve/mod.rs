@@ -27,6 +27,7 @@ mod routes;
 mod schemathesis;
 mod shares;
 mod sign_in;
+mod stop;
 mod tls;
 mod usage;
 

@@ -38,6 +38,48 @@ async fn stored_responses_survive_a_kill_and_belong_to_their_callers() {
     assert_eq!(send(&server, "one", "GET", &path, None).await.0, 404);
 }
 
+/// The AI SDK sends the answers before as references.
+#[tokio::test]
+async fn an_answer_before_may_be_named_by_its_id_by_its_caller() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[("TURNFLOW_TOKENS", "ada=one,bob=two")]);
+    let send = async |token: &str, method: &str, path: &str, body: Value| {
+        let request = server.client.request(method.parse().unwrap(), format!("{}{path}", server.url));
+        let response = request.bearer_auth(token).json(&body).send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap())
+    };
+    let body = json!({ "title": "Island", "text": "The ferry to the island leaves at nine. It returns at noon." });
+    send("one", "PUT", "/v1/documents/ferry.md?wait=true", body).await;
+    let said = |text: &str| json!({ "role": "user", "content": text });
+    let ask = json!({ "input": [said("When does the ferry leave?")] });
+    let (_, first) = send("one", "POST", "/v1/responses", ask.clone()).await;
+    let id = first["output"][0]["id"].clone();
+    let after = |id: &Value| {
+        let reference = json!({ "type": "item_reference", "id": id });
+        json!({ "input": [said("When does the ferry leave?"), reference, said("Does the ferry return?")] })
+    };
+    let (status, second) = send("one", "POST", "/v1/responses", after(&id)).await;
+    assert!(status == 200 && second.to_string().contains("leaves at nine"), "{status} {second}");
+    // What is stored is the conversation, not the reference.
+    let next = json!({ "input": "And how?", "previous_response_id": second["id"] });
+    send("one", "DELETE", &format!("/v1/responses/{}", first["id"].as_str().unwrap()), json!({})).await;
+    let (status, third) = send("one", "POST", "/v1/responses", next).await;
+    assert!(status == 200 && third.to_string().contains("The ferry"), "{status} {third}");
+    let not_stored = json!({ "input": "When does the ferry leave?", "store": false });
+    let (_, not_stored) = send("one", "POST", "/v1/responses", not_stored).await;
+    for (token, id) in [
+        ("one", &id),
+        ("two", &second["output"][0]["id"]),
+        ("one", &not_stored["output"][0]["id"]),
+        ("one", &second["id"]),
+        ("one", &json!(null)),
+    ] {
+        let (status, error) = send(token, "POST", "/v1/responses", after(id)).await;
+        assert_eq!((status, &error["error"]["code"]), (400, &json!("item_not_found")), "{id} {error}");
+        assert_eq!(error["error"]["param"], "input[1]", "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_may_store_none() {
     let directory = tempfile::tempdir().unwrap();
