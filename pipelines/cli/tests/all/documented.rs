@@ -16,7 +16,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 }
 
 /// The blocks of this language on a page.
-fn blocks(page: &str, language: &str) -> Vec<String> {
+pub fn blocks(page: &str, language: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {

@@ -11,6 +11,7 @@ mod first;
 mod format;
 mod gaps;
 mod groups;
+mod libraries;
 mod live;
 mod load;
 mod mcp;

@@ -1,8 +1,9 @@
 //! Packages of Node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::{Server, python};
 use crate::support::root;
 
 /// A directory with packages of Node, as in `ai@6.0.326`, made once for all runs under a name; `None`, with a word on it, if it
@@ -10,6 +11,7 @@ use crate::support::root;
 pub(super) fn with(name: &str, packages: &[&str]) -> Option<PathBuf> {
     let home = root().join("target/node-clients").join(name);
     let made = home.join("made");
+    let _one = python::only_one(&home);
     if !std::fs::read_to_string(&made).is_ok_and(|known| known == packages.join(" ")) {
         std::fs::create_dir_all(&home).unwrap();
         std::fs::write(home.join("package.json"), "{\"private\": true}").unwrap();
@@ -23,4 +25,12 @@ pub(super) fn with(name: &str, packages: &[&str]) -> Option<PathBuf> {
         std::fs::write(&made, packages.join(" ")).unwrap();
     }
     Some(home)
+}
+
+/// Runs a script of `tests/` with the packages of a directory against a server.
+pub(super) async fn run(packages: &Path, script: &str, server: &Server, arguments: &[&str]) {
+    let mut command = Command::new("node");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script));
+    command.arg(packages).arg(&server.url).args(arguments);
+    python::succeeds(command).await;
 }

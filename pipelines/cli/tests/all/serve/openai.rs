@@ -3,7 +3,7 @@
 use super::{PIPELINE, Server, python};
 use crate::support::model;
 
-const PACKAGE: &str = "openai==3.54.0";
+pub(super) const PACKAGE: &str = "openai==3.57.0";
 
 #[tokio::test]
 async fn the_official_client_holds_conversations() {

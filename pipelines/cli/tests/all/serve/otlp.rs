@@ -71,10 +71,7 @@ async fn programs_with_the_ai_sdk_are_understood() {
     let Some(packages) = node::with("otlp", &NODE) else { return };
     let directory = tempfile::tempdir().unwrap();
     let (server, _) = start(directory.path());
-    let mut client = Command::new("node");
-    client.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/otlp_client.mjs")).arg(packages).arg(&server.url);
-    let done = tokio::task::spawn_blocking(move || client.output().unwrap()).await.unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    node::run(&packages, "otlp_client.mjs", &server, &[]).await;
     let answers = answered(&server, 2).await;
     assert_asked(&answers, "ai");
     assert_eq!(answers[0].0, "js");
