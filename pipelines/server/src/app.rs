@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderValue, Method, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
@@ -215,8 +215,20 @@ pub fn router(app: App) -> Router {
         .route("/shared/{id}/turn", get(shares::read))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .fallback(|| async { ApiError::not_found("no such route") });
+        .fallback(no_route);
     for_pages(router, app)
+}
+
+/// What is said about an address that is none. Clients that are set up for another one get a hint.
+async fn no_route(uri: Uri) -> ApiError {
+    let ends_with = |routes: &[&str]| routes.iter().any(|route| uri.path().ends_with(route));
+    ApiError::not_found(if ends_with(&["/chat/completions", "/responses", "/embeddings", "/models"]) {
+        "no such route: the base address of a client of OpenAI's API ends with one `/v1`"
+    } else if ends_with(&["/completions"]) {
+        "no such route: no prompts are completed here; send messages to `/v1/chat/completions`"
+    } else {
+        "no such route"
+    })
 }
 
 /// Completes the routes of a server whose callers may be web pages.

@@ -159,6 +159,21 @@ async fn node(script: &str) {
     node::run(&packages, script, &server, &["web-secret", "slow-secret", &cutting(&server)]).await;
 }
 
+#[tokio::test]
+async fn a_client_with_a_wrong_address_gets_a_hint() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    for (path, hint) in [
+        ("/chat/completions", "ends with one `/v1`"),
+        ("/v1/v1/chat/completions", "ends with one `/v1`"),
+        ("/v1/completions", "send messages to `/v1/chat/completions`"),
+        ("/v1/none", "no such route"),
+    ] {
+        let (status, error) = server.send("POST", path, Some(json!({}))).await;
+        assert!(status == 404 && error["error"]["message"].as_str().unwrap().ends_with(hint), "{path}: {error}");
+    }
+}
+
 /// OpenAI's packages raise an error for the event `error`, and only for that.
 #[tokio::test]
 async fn a_response_that_fails_after_it_has_begun_says_so_in_an_event() {
