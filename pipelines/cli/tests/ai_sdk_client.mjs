@@ -46,13 +46,15 @@ const listed = await generate(compatible("demo"));
 assert.match(listed.text, /\*\*Sources\*\*/);
 assert.equal((await stream(compatible("demo"))).text.split("\n")[0], listed.text.split("\n")[0]);
 
-// A conversation: the messages are the history.
-for (const model of [openai()("demo"), openai().chat("demo"), compatible("demo")]) {
-  const messages = [{ role: "user", content: QUESTION }];
-  messages.push(...(await generateText({ model, messages, maxRetries: 0 })).response.messages);
-  messages.push({ role: "user", content: NEXT });
-  assert.match((await generateText({ model, messages, maxRetries: 0 })).text, /four euros/);
-}
+// A conversation: the messages are the history. With the default, the SDK sends the id of the answer before, not its text.
+for (const store of [true, false])
+  for (const model of [openai()("demo"), openai().chat("demo"), compatible("demo")]) {
+    const options = { model, maxRetries: 0, providerOptions: { openai: { store } } };
+    const messages = [{ role: "user", content: QUESTION }];
+    messages.push(...(await generateText({ ...options, messages })).response.messages);
+    messages.push({ role: "user", content: NEXT });
+    assert.match((await generateText({ ...options, messages })).text, /four euros/);
+  }
 
 // Forms: with a language model, or a refusal that says why.
 const schema = z.object({ hours: z.array(z.number()) });
