@@ -62,7 +62,8 @@ for (const of of [openai(), openai().chat, compatible]) {
   assert.deepEqual((await generateObject({ model: of("written"), schema, prompt: QUESTION })).object, { hours: [9, 12] });
   const formed = await generate(of("written"), QUESTION, { output: Output.object({ schema }) });
   assert.deepEqual(formed.output, { hours: [9, 12] });
-  const failed = await refused(() => generateObject({ model: of("demo"), schema, prompt: QUESTION }), "cannot keep to a schema");
+  const cannot = () => generateObject({ model: of("demo"), schema, prompt: QUESTION });
+  const failed = await refused(cannot, "cannot keep to a schema");
   assert.equal(failed.statusCode, 400);
 }
 
@@ -77,7 +78,8 @@ for (const model of [openai().embedding("written/vectors"), compatible.embedding
   assert.equal((await embedMany({ model, values: ["a ferry", "a boat"], maxRetries: 0 })).embeddings[0].length, 3);
 
 // Words that end the answer.
-assert.equal((await stream(openai().chat("written"), QUESTION, { stopSequences: [" It is"] })).text, "The ferry leaves at nine [1].");
+const stopped = await stream(openai().chat("written"), QUESTION, { stopSequences: [" It is"] });
+assert.equal(stopped.text, "The ferry leaves at nine [1].");
 
 const status = async (call, ...told) => (await refused(call, ...told)).statusCode;
 assert.equal(await status(() => generate(openai("wrong")("demo"))), 401);

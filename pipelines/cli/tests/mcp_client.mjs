@@ -23,7 +23,8 @@ for (const pipeline of ["demo", "written"]) {
   const answer = await call("ask", { question: QUESTION, pipeline });
   assert.match(answer.content[0].text, /nine/);
   await checkPages(answer.structuredContent.sources.map((source) => source.url));
-  for (const source of answer.structuredContent.sources) assert(answer.content[0].text.includes(source.url), answer.content[0].text);
+  const { text } = answer.content[0];
+  for (const source of answer.structuredContent.sources) assert(text.includes(source.url), text);
 }
 const history = [{ speaker: "user", text: QUESTION }];
 assert.match((await call("ask", { question: NEXT, history })).content[0].text, /four euros/);

@@ -28,7 +28,10 @@ const NODE: [&str; 7] = [
     "openai@7.59.0",
     "zod@4.6.7",
 ];
-const CONFIG: &str = r#"Serve(tokens: [(name: "web", token: Env("WEB"), rate: 0), (name: "slow", token: Env("SLOW"), rate: 0.001, burst: 1)])"#;
+const CONFIG: &str = r#"Serve(tokens: [
+    (name: "web", token: Env("WEB"), rate: 0),
+    (name: "slow", token: Env("SLOW"), rate: 0.001, burst: 1),
+])"#;
 /// The bytes of a reply that come through a connection that is cut: its head, and some of its body.
 const CUT: usize = 900;
 
@@ -67,15 +70,15 @@ fn reply(mut stream: TcpStream, wait: &dyn Fn()) -> Option<()> {
     let half = chunk(json!({ "content": first }), None);
     let end = chunk(json!({}), Some("stop")) + "data: [DONE]\n\n";
     let whole = half + &chunk(json!({ "content": rest }), None);
-    match () {
-        () if asked.contains("outage") => send(&mut stream, "500 Internal Server Error", "text/plain", "down", 0),
-        () if asked.contains("breakdown") => {
-            send(&mut stream, "200 OK", "text/event-stream", &whole, 100)?;
-            wait();
-            Some(())
-        }
-        () => send(&mut stream, "200 OK", "text/event-stream", &(whole + &end), 0),
+    if asked.contains("outage") {
+        return send(&mut stream, "500 Internal Server Error", "text/plain", "down", 0);
     }
+    if asked.contains("breakdown") {
+        send(&mut stream, "200 OK", "text/event-stream", &whole, 100)?;
+        wait();
+        return Some(());
+    }
+    send(&mut stream, "200 OK", "text/event-stream", &(whole + &end), 0)
 }
 
 /// Sends a response. It promises more than comes by so many bytes.
@@ -143,7 +146,7 @@ async fn start(directory: &Path, config: &str, wait: impl Fn() + Send + Sync + '
     server
 }
 
-/// Runs a script of Python, if there is one with its packages: URL TOKEN, the token of a caller who may ask once, and the address that cuts connections.
+/// Runs a script of Python, if there is one with its packages, with the arguments that `served.py` reads.
 async fn run(with: Option<PathBuf>, script: &str) {
     let Some(with) = with else { return };
     let directory = tempfile::tempdir().unwrap();
