@@ -136,7 +136,7 @@ pub(super) fn told(error: &impl fmt::Display) -> Error<Value> {
             if self.0.len() > 500 { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    steps(32);
+    steps(48);
     let mut text = Beginning(String::new());
     let _ = fmt::write(&mut text, format_args!("{error}"));
     Error::new(Value::from(text.0))
