@@ -140,7 +140,7 @@ pub(crate) fn versions(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Me
     kept
 }
 
-/// A message of its versions, as they came.
+/// A message of its versions, as they came. Its rank and its version are those of what said its text.
 fn as_one(first: Message, others: Vec<Message>) -> Message {
     let mut all = vec![first];
     all.extend(others);
@@ -156,6 +156,8 @@ fn as_one(first: Message, others: Vec<Message>) -> Message {
     let order = by_age.iter().find_map(|message| message.order.clone());
     let conversation = by_age.iter().find_map(|message| message.conversation.clone());
     all.sort_by(|one, other| other.rank.cmp(&one.rank).then_with(|| one.version.cmp(&other.version)));
+    let text = all.iter().rev().find(|message| message.text.is_some()).or(all.last());
+    let (rank, version) = text.map(|text| (text.rank, text.version.clone())).unwrap_or_default();
     let mut best = all.pop().unwrap_or_default();
     let best_is_part = best.speaker.is_none() && !is_mark(&best);
     all.iter().rev().for_each(|other| best.complete(other));
@@ -163,7 +165,7 @@ fn as_one(first: Message, others: Vec<Message>) -> Message {
     if best_is_part && let Some(mark) = all.iter().rev().find(is_whole) {
         (best.starts, best.rewind, best.cut) = (mark.starts, mark.rewind, mark.cut);
     }
-    Message { at, again, last, to_agent, time, order, conversation, ..best }
+    Message { at, again, last, to_agent, time, order, conversation, rank, version, ..best }
 }
 
 /// Whether a message says something about those around it.

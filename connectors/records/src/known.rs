@@ -81,6 +81,9 @@ pub(crate) struct Said {
     pub conversation: String,
     /// The number of the question that it is or follows.
     pub turn: u32,
+    /// The part of its conversation.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub part: u32,
     /// If it may be changed later: the conversation of its turn, a hash of what was said, and its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned: Option<Turned>,
@@ -110,6 +113,10 @@ pub(crate) struct Turned {
     pub time: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fields: Option<Box<serde_json::Map<String, serde_json::Value>>>,
+}
+
+fn is_first(part: &u32) -> bool {
+    *part == 0
 }
 
 fn is_zero(rank: &i64) -> bool {
@@ -198,8 +205,9 @@ impl Kind for Conversation {
 }
 impl Said {
     /// What became no turn that another version of the message could change.
-    pub fn alone(conversation: &str, turn: u32) -> Self {
-        Self { conversation: conversation.to_owned(), turn, turned: None, so_far: None }
+    pub fn alone(name: &str, conversation: &Conversation) -> Self {
+        let Conversation { last, part, .. } = *conversation;
+        Self { conversation: name.to_owned(), turn: last, part, turned: None, so_far: None }
     }
 }
 

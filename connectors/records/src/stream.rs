@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jaq_json::Val;
 use serde::{Deserialize, Serialize};
 
-use crate::assemble::{LeftOut, is_agent, is_shared_only};
+use crate::assemble::{LeftOut, is_agent, is_shared_only, versions};
 use crate::known::{self, Conversation, Memory, Shared};
 use crate::message::{Item, Message, Options};
 use crate::{Turn, calls};
@@ -213,11 +213,12 @@ impl Stream {
                 let is_at_end = all && !self.is_kept;
                 let is_over =
                     |message: &Message| is_at_end || self.held.get(&message.at).is_some_and(|held| held.due == Some(0));
-                let over = messages.iter().filter(|message| is_over(message)).count() as u64;
+                let (over, waiting): (Vec<Message>, Vec<Message>) = messages.into_iter().partition(is_over);
+                let over = versions(over, left_out).len() as u64;
                 if over > 0 {
                     *left_out.entry("without the agent").or_default() += over;
                 }
-                released.waiting.extend(messages.iter().filter(|message| !is_over(message)).map(|message| message.at));
+                released.waiting.extend(waiting.iter().map(|message| message.at));
                 continue;
             }
             // A conversation's turns stay in their order, and conversations take turns as their records came.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::places::{Waiting, at_home, is_part, whole_ones};
 use super::{Held, Place, Stream};
-use crate::assemble::{is_agent, joined};
+use crate::assemble::{is_agent, is_shared_only, joined};
 use crate::chains::with_conversations;
 use crate::known::{self, Memory, Said, Shared};
 use crate::message::{Call, Item, Message};
@@ -76,7 +76,7 @@ impl Stream {
                 agents.insert(conversation);
             }
             let is_joined = merged[number].is_some_and(|of| parts.contains(&of)) && !is_cut(message, place);
-            if !due[number] && !is_joined {
+            if !due[number] && !is_joined || is_shared_only(message) {
                 continue;
             }
             ids.extend(message.id.as_deref());
@@ -113,10 +113,14 @@ impl Stream {
         // A deletion or an edit may name the message only.
         at_home(&mut messages);
         let of_chains = linked(&messages);
-        for message in &mut messages {
-            if let (None, Some(id)) = (&message.conversation, &message.id) {
-                message.conversation = known::get::<Said>(memory, id).map(|said| said.conversation);
-                if let Some((parent, join)) = of_chains.get(id).filter(|_| is_bare(message)) {
+        for (message, (is_due, _)) in messages.iter_mut().zip(&flags) {
+            // An edit or a deletion of a turn is of the turn's conversation.
+            let is_of_turn = message.conversation.is_none() || *is_due && (message.removed || is_part(message));
+            if let Some(id) = message.id.as_ref().filter(|_| is_of_turn) {
+                let is_unknown = message.conversation.is_none();
+                let known = known::get::<Said>(memory, id).map(|said| said.conversation);
+                message.conversation = known.or_else(|| message.conversation.take());
+                if let Some((parent, join)) = of_chains.get(id).filter(|_| is_unknown && is_bare(message)) {
                     (message.parent, message.join) = (parent.clone(), join.clone());
                 }
             }

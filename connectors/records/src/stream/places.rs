@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use jaq_json::Val;
 
 use super::{Place, ROW};
-use crate::assemble::{age, is_mark};
+use crate::assemble::{age, has_text, is_mark, is_shared_only};
 use crate::message::Message;
 
 /// Messages that wait, with their places, and whether each is due and whether it waits for its agent.
@@ -90,6 +90,11 @@ pub(super) fn whole_ones(messages: &[Message]) -> HashSet<&str> {
         .collect()
 }
 
+/// Whether a user asks something. A mark may ask, too, if it has a text.
+fn is_question(message: &Message) -> bool {
+    message.speaker.as_deref() == Some("user") && (has_text(message) || !message.rewind && !message.starts)
+}
+
 /// Whether another version of a message, or what it shares with others, has to say who speaks.
 pub(super) fn is_part(message: &Message) -> bool {
     let is_named = message.id.is_some() || !message.join.is_empty();
@@ -108,13 +113,14 @@ impl Waiting {
     }
 
     /// The numbers of the messages of each conversation, in their order, each one's versions beside it: first the one that
-    /// says who speaks. A deletion is left out whose message is not here.
+    /// says who speaks. What is no message is left out: a deletion whose message is not here, and what messages share.
     fn in_order(&self, is_wanted: impl Fn(&str) -> bool) -> HashMap<&str, Vec<usize>> {
         let whole = whole_ones(&self.messages);
         let mut conversations: HashMap<&str, Vec<usize>> = HashMap::new();
         for (number, message) in self.messages.iter().enumerate() {
             let is_alone = message.removed && message.id.as_deref().is_some_and(|id| !whole.contains(id));
-            if let Some(name) = message.conversation.as_deref().filter(|name| !is_alone && is_wanted(name)) {
+            let is_none = is_alone || is_shared_only(message);
+            if let Some(name) = message.conversation.as_deref().filter(|name| !is_none && is_wanted(name)) {
                 conversations.entry(name).or_default().push(number);
             }
         }
@@ -156,7 +162,7 @@ impl Waiting {
                 } else if let Some(question) = message.rewind.then(|| questions.pop()).flatten() {
                     marks.push((place, question, self.flags[number].0));
                 }
-                if message.speaker.as_deref() == Some("user") {
+                if is_question(message) {
                     questions.push(place);
                 }
             }
@@ -182,14 +188,20 @@ impl Waiting {
         if self.messages.iter().all(|message| message.merge.is_none()) {
             return found;
         }
+        let whole = whole_ones(&self.messages);
         for numbers in self.in_order(|_| true).into_values() {
             let taken = self.taken_back(&numbers);
             let (mut first, mut last): (Option<usize>, Option<&str>) = (None, None);
             for number in numbers.into_iter().filter(|number| !self.gone[*number] && !taken.contains(number)) {
                 let message = &self.messages[number];
+                // An edit of what is not here is no neighbour.
+                let is_here = message.id.as_deref().is_some_and(|id| whole.contains(id));
+                if is_part(message) && message.merge.is_none() && !is_here {
+                    continue;
+                }
                 let is_same = message.id.is_some() && message.id.as_deref() == last;
                 let has_key = |first: usize| message.merge.is_some() && self.messages[first].merge == message.merge;
-                if !is_same && !first.is_some_and(has_key) {
+                if !is_same && (message.starts || !first.is_some_and(has_key)) {
                     first = Some(number);
                 }
                 last = message.id.as_deref();
@@ -225,10 +237,13 @@ impl Waiting {
             if message.starts {
                 questions.clear();
             }
-            if message.rewind && message.text.is_none() {
+            if message.rewind {
                 let from = questions.pop().unwrap_or(at);
-                taken.extend(&numbers[from..=at]);
-            } else if message.speaker.as_deref() == Some("user") && !message.rewind {
+                taken.extend(&numbers[from..at]);
+                // It may say something in their place.
+                taken.extend(Some(*number).filter(|_| !has_text(message)));
+            }
+            if is_question(message) {
                 questions.push(at);
             }
         }
@@ -255,16 +270,20 @@ impl Waiting {
                     }
                     continue;
                 }
-                let is_question = message.speaker.as_deref() == Some("user") && !message.starts && !message.rewind;
+                let is_question = is_question(message);
+                // A part of the message before has its time.
+                let is_joined = message.merge.is_some() && message.merge == row.merge && !message.starts;
                 let gap = message.time.zip(row.time).map(|(now, before)| (now - before).abs());
-                if !is_question || gap.is_some_and(|gap| gap > burst_s) {
+                let gap = gap.filter(|_| !is_joined);
+                if !is_question || message.starts || gap.is_some_and(|gap| gap > burst_s) {
                     self.end(&mut row, &due, &mut found);
                 }
                 if is_question {
                     row.members.push(number);
                     row.questions += 1;
                     row.last.clone_from(&message.id);
-                    row.time = message.time;
+                    row.merge.clone_from(&message.merge);
+                    row.time = if is_joined { row.time } else { message.time };
                 }
             }
             self.end(&mut row, &due, &mut found);
@@ -293,7 +312,8 @@ struct Row {
     /// Their numbers, and those of their versions.
     members: Vec<usize>,
     questions: usize,
-    /// The id and the time of the last one.
+    /// The id, the key and the time of the last one.
     last: Option<String>,
+    merge: Option<String>,
     time: Option<f64>,
 }

@@ -4,6 +4,7 @@ use crate::{InMemory, Mapping, Record, Source, assemble};
 
 mod again;
 mod any;
+mod between;
 mod edits;
 mod left;
 

@@ -1,7 +1,7 @@
 //! The turns of messages that are due: those of one conversation, or of a part of it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jaq_json::Val;
 
@@ -25,10 +25,6 @@ impl Stream {
         let mut found = Vec::new();
         let deleted = self.deleted(&messages, memory, left_out, &mut found);
         let mut messages = versions(messages, left_out);
-        // What is deleted before it comes is no turn then.
-        for id in deleted {
-            known::set(memory, &id, &Said::alone(name, conversation.last));
-        }
         sort(&mut messages);
         if self.options.branch {
             // What is known tells the branches of what is new.
@@ -48,7 +44,7 @@ impl Stream {
             self.part(name, conversation, std::mem::take(&mut part), memory, left_out, &mut found);
             // A mark that comes again is the same mark.
             if let Some(id) = &message.id {
-                known::set(memory, id, &Said::alone(name, conversation.last));
+                known::set(memory, id, &Said::alone(name, conversation));
             }
             if conversation.has_begun {
                 (conversation.part, conversation.last, conversation.spoke) = (conversation.part + 1, 0, None);
@@ -59,10 +55,15 @@ impl Stream {
             part.extend(Some(message).filter(has_text));
         }
         self.part(name, conversation, part, memory, left_out, &mut found);
+        // What is deleted before it comes is no turn then.
+        for id in deleted {
+            known::set(memory, &id, &Said::alone(name, conversation));
+        }
         found
     }
 
-    /// The ids of messages that are deleted. If it is wanted, the turns of those that are known are taken back.
+    /// The ids of messages that are deleted and were not known. If it is wanted, the turns of those that are known are taken
+    /// back.
     fn deleted(
         &self,
         messages: &[Message],
@@ -70,16 +71,21 @@ impl Stream {
         left_out: &mut LeftOut,
         found: &mut Vec<(u64, Turn, bool)>,
     ) -> BTreeSet<String> {
-        let mut deleted = BTreeSet::new();
+        let (mut deleted, mut unknown) = (HashSet::new(), BTreeSet::new());
         for message in messages.iter().filter(|message| message.removed) {
-            let Some(id) = message.id.clone().filter(|id| deleted.insert(id.clone())) else { continue };
-            let Some(mut said) = known::get::<Said>(memory, &id) else { continue };
+            let Some(id) = message.id.as_deref().filter(|id| deleted.insert(*id)) else { continue };
+            let Some(mut said) = known::get::<Said>(memory, id) else {
+                unknown.insert(id.to_owned());
+                continue;
+            };
             match said.turned.take().filter(|_| self.options.revise) {
                 Some(turned) => found.push((message.at, taken_back_later(&said, &turned, message.time), true)),
+                None if said.so_far.is_some() => *left_out.entry("deleted").or_default() += 1,
                 None => *left_out.entry("deleted after it was a turn").or_default() += 1,
             }
+            known::set(memory, id, &Said { so_far: None, ..said });
         }
-        deleted
+        unknown
     }
 
     /// The messages without those that are known, whose turns were given. If it is wanted, what has changed since is a new
@@ -102,7 +108,14 @@ impl Stream {
                 message.complete(so_far);
                 message.time = message.time.or(so_far.time);
                 message.to_agent |= so_far.to_agent;
-                kept.push(message);
+                if says_too_little(&message) {
+                    // It is not between others a second time.
+                    *left_out.entry("again after it was left out").or_default() += 1;
+                    let said = Said { so_far: Some(Box::new(self::so_far(&message))), ..said };
+                    known::set(memory, message.id.as_deref().unwrap_or_default(), &said);
+                } else {
+                    kept.push(message);
+                }
                 continue;
             }
             match if self.options.revise { revised(&message, said, memory) } else { None } {
@@ -139,19 +152,24 @@ impl Stream {
         let messages = merged(taken_back(messages, left_out), glue, &mut joined);
         let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
         let messages = bursts(messages, self.options.burst_s, &mut joined);
+        // Those that follow nothing of an earlier time.
+        let mut new: HashSet<String> = HashSet::new();
         for message in messages {
-            let (at, own, parent) = (message.at, message.id.clone(), message.parent.clone());
+            let (at, own) = (message.at, message.id.clone());
             // On another branch, the numbers go on from the parent's.
-            let follows = parent.clone();
-            let parent = parent.filter(|_| self.options.branch).and_then(|id| known::get::<Said>(memory, &id));
+            let follows = message.parent.clone().filter(|_| self.options.branch);
+            let parent = follows.as_ref().filter(|id| !new.contains(*id));
+            let parent = parent.and_then(|id| known::get::<Said>(memory, id));
+            let parent = parent.filter(|said| said.conversation == name && said.part == conversation.part);
+            if self.options.branch && parent.is_none() {
+                new.extend(own.iter().chain(parts.get(&at).into_iter().flatten()).cloned());
+            }
             let mut last = parent.map_or(conversation.last, |said| said.turn);
             let (version, rank) = (message.version.clone(), message.rank);
-            let is_part = message.speaker.is_none() || message.text.as_ref().is_none_or(|text| text.trim().is_empty());
-            let so_far = is_part.then(|| Box::new(so_far(&message)));
+            let so_far = says_too_little(&message).then(|| Box::new(so_far(&message)));
             let fields = message.fields.clone().filter(|_| self.options.revise);
             let mut turn = turn_of(&id, message, &mut last, left_out);
             if let Some(turn) = &mut turn {
-                let follows = follows.filter(|_| self.options.branch);
                 let is_whole = self.is_whole && conversation.has_agent;
                 Spoke::mark(&mut conversation.spoke, turn, own.clone(), follows.as_deref(), is_whole);
             }
@@ -169,19 +187,24 @@ impl Stream {
             found.extend(turn.map(|turn| (at, turn, false)));
             conversation.last = last;
             for part in parts.remove(&at).into_iter().flatten() {
-                known::set(memory, &part, &Said::alone(name, last));
+                known::set(memory, &part, &Said::alone(name, conversation));
                 left.remove(&part);
             }
             if let Some(own) = own {
                 left.remove(&own);
-                known::set(memory, &own, &Said { turned, so_far, ..Said::alone(name, last) });
+                known::set(memory, &own, &Said { turned, so_far, ..Said::alone(name, conversation) });
             }
         }
         // What is left out is known, too, so that it is left out when it comes again.
         for id in left {
-            known::set(memory, &id, &Said::alone(name, conversation.last));
+            known::set(memory, &id, &Said::alone(name, conversation));
         }
     }
+}
+
+/// Whether another version of a message has to say who speaks, or what.
+fn says_too_little(message: &Message) -> bool {
+    message.speaker.is_none() || !has_text(message)
 }
 
 /// What a later version of a message may leave out. Its id and its conversation are known, and its text was not there.
@@ -199,9 +222,11 @@ fn revised(message: &Message, mut said: Said, memory: &mut dyn Memory) -> Option
     let has_newer_fields = is_newer(&turned.fields_version);
     let text = message.text.as_ref().filter(|text| !text.trim().is_empty() && is_newer(&turned.version));
     // The next version has what this one says, though its text may be the same.
-    if has_newer_fields && (message.time.is_some() || message.fields.is_some()) {
+    if is_newer(&turned.version) {
         turned.time = message.time.or(turned.time);
-        turned.fields = message.fields.clone().or_else(|| turned.fields.take());
+    }
+    if has_newer_fields && message.fields.is_some() {
+        turned.fields.clone_from(&message.fields);
         turned.fields_version.clone_from(&message.version);
     }
     let before = turned.said;

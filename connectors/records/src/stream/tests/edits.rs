@@ -203,6 +203,15 @@ fn the_order_in_which_late_edits_come_does_not_count() {
             ],
             r#"1 user Two? Some(1.0) {"tag":"z"}"#,
         ),
+        // A version that says neither, before the fields of an older one.
+        (
+            vec![
+                (20, r#"{"id": 1, "at": 1, "v": 3}"#),
+                (30, r#"{"id": 1, "f": {"tag": "z"}, "v": 2}"#),
+                (40, r#"{"id": 1, "t": "Two?", "v": 4}"#),
+            ],
+            r#"1 user Two? Some(1.0) {"tag":"z"}"#,
+        ),
         // Another source knows less well what was said.
         (vec![(20, r#"{"id": 1, "t": "Two?", "v": 9, "r": 1}"#)], first),
         // An edit says no text.
@@ -212,6 +221,18 @@ fn the_order_in_which_late_edits_come_does_not_count() {
         assert_eq!(told.last().unwrap(), last, "{records:?}");
         assert_eq!(told.len(), if last == first { 1 } else { 2 }, "{told:?}");
     }
+}
+
+/// The text is of the version that says it, and not of one that says something else.
+#[test]
+fn a_late_text_is_newer_than_the_text_and_older_than_the_fields() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "v": 1}"#),
+        (11, r#"{"id": 1, "f": {"tag": "x"}, "v": 3}"#),
+        (30, r#"{"id": 1, "t": "Two?", "v": 2}"#),
+    ];
+    let expected = [r#"1 user One? None {"tag":"x"}"#, r#"1 user Two? None {"tag":"x"}"#];
+    assert_eq!(told(&records, 5, &|options| options.revise = true), expected);
 }
 
 #[test]
