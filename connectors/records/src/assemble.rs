@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jaq_json::Val;
+use serde_json::{Map, Value as Json};
 
 use crate::Turn;
 use crate::calls;
@@ -361,6 +362,15 @@ pub(crate) fn turn_of(name: &str, message: Message, last: &mut u32, left_out: &m
         (None, _) => (*last).max(1),
     };
     *last = turn.max(*last);
-    let fields = message.fields.map(|fields| *fields).unwrap_or_default();
+    let fields = further(message.fields, message.time);
     Some(Turn { conversation_id: name.to_owned(), turn, speaker, text, timestamp: message.time, fields })
+}
+
+/// The further fields of a turn. Its time is that of its message, if that is known, and is not said twice.
+pub(crate) fn further(fields: Option<Box<Map<String, Json>>>, time: Option<f64>) -> Map<String, Json> {
+    let mut fields = fields.map(|fields| *fields).unwrap_or_default();
+    if time.is_some() {
+        fields.remove("timestamp");
+    }
+    fields
 }

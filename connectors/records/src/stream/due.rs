@@ -113,15 +113,18 @@ impl Stream {
         // A deletion or an edit may name the message only.
         at_home(&mut messages);
         let of_chains = linked(&messages);
-        for (message, (is_due, _)) in messages.iter_mut().zip(&flags) {
+        let (mut is_home, mut edits) = (true, Vec::new());
+        for (number, (message, (is_due, _))) in messages.iter_mut().zip(&flags).enumerate() {
+            let is_unknown = message.conversation.is_none();
             // An edit or a deletion of a turn is of the turn's conversation.
-            let is_of_turn = message.conversation.is_none() || *is_due && (message.removed || is_part(message));
+            let is_of_turn = is_unknown || *is_due && (message.removed || is_part(message));
+            is_home &= !is_of_turn;
             if let Some(id) = message.id.as_ref().filter(|_| is_of_turn) {
-                let is_unknown = message.conversation.is_none();
                 let known = known::get::<Said>(memory, id).map(|said| said.conversation);
                 message.conversation = known.or_else(|| message.conversation.take());
                 if let Some((parent, join)) = of_chains.get(id).filter(|_| is_unknown && is_bare(message)) {
                     (message.parent, message.join) = (parent.clone(), join.clone());
+                    edits.extend(message.speaker.is_none().then_some(number));
                 }
             }
             for key in message.join.clone() {
@@ -136,7 +139,11 @@ impl Stream {
             }
         }
         let mut messages = with_conversations(joined(messages));
-        at_home(&mut messages);
+        // The message itself says who speaks.
+        edits.into_iter().for_each(|number| messages[number].speaker = None);
+        if !is_home {
+            at_home(&mut messages);
+        }
         Waiting::of(messages, flags)
     }
 }

@@ -19,11 +19,11 @@ pub(super) struct Waiting {
 
 /// Messages with one id are of one conversation: that of the first of them.
 pub(super) fn at_home(messages: &mut [Message]) {
-    let mut homes: HashMap<String, (usize, bool)> = HashMap::new();
+    let mut homes: HashMap<&str, (usize, bool)> = HashMap::new();
     for (at, message) in messages.iter().enumerate().filter(|(_, message)| message.conversation.is_some()) {
         let Some(id) = &message.id else { continue };
-        let Some((home, is_one)) = homes.get_mut(id) else {
-            homes.insert(id.clone(), (at, true));
+        let Some((home, is_one)) = homes.get_mut(&**id) else {
+            homes.insert(id, (at, true));
             continue;
         };
         let is_older = |one: &Message, other: &Message| (one.removed, age(one)) < (other.removed, age(other));
@@ -36,7 +36,7 @@ pub(super) fn at_home(messages: &mut [Message]) {
         .iter()
         .enumerate()
         .filter_map(|(at, message)| {
-            let (home, is_one) = homes.get(message.id.as_ref()?)?;
+            let (home, is_one) = homes.get(message.id.as_deref()?)?;
             let is_changed = !is_one && messages[*home].conversation != message.conversation;
             (is_changed || message.conversation.is_none()).then(|| (at, messages[*home].conversation.clone()))
         })
@@ -270,9 +270,9 @@ impl Waiting {
                     }
                     continue;
                 }
-                let is_question = is_question(message);
-                // A part of the message before has its time.
+                // A part of the message before has its time, whoever says it.
                 let is_joined = message.merge.is_some() && message.merge == row.merge && !message.starts;
+                let is_question = is_question(message) || is_joined;
                 let gap = message.time.zip(row.time).map(|(now, before)| (now - before).abs());
                 let gap = gap.filter(|_| !is_joined);
                 if !is_question || message.starts || gap.is_some_and(|gap| gap > burst_s) {

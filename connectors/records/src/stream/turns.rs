@@ -6,7 +6,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use jaq_json::Val;
 
 use super::Stream;
-use crate::assemble::{LeftOut, before_hand_over, bursts, has_text, merged, sort, taken_back, turn_of, versions};
+use crate::assemble::{
+    LeftOut, before_hand_over, bursts, further, has_text, merged, sort, taken_back, turn_of, versions,
+};
 use crate::chains::branch;
 use crate::known::{self, Conversation, Memory, Said, Spoke, Turned};
 use crate::message::Message;
@@ -235,7 +237,7 @@ fn revised(message: &Message, mut said: Said, memory: &mut dyn Memory) -> Option
     }
     let turn = text.filter(|_| turned.said != before).map(|text| {
         let mut turn = turned.turn(number, text.clone());
-        turn.fields = turned.fields.as_deref().cloned().unwrap_or_default();
+        turn.fields = further(turned.fields.clone(), turned.time);
         turn.fields.insert(REMOVED.to_owned(), format!("{before:x}").into());
         turn
     });

@@ -82,6 +82,21 @@ fn what_messages_share_is_no_message_that_others_come_before() {
     assert_eq!(log.streamed(&[0, 1, 2, 3, 4], 3, &[]).0, expected);
 }
 
+/// An edit shares with others what its message does, but not who speaks.
+#[test]
+fn an_edit_that_comes_first_is_a_part_as_its_message() {
+    let log = Log::of(
+        "{id, join: .j, conversation: .c, speaker: .s, text: .t, order: .at, merge: .m, version: .v}",
+        r#"{"id": 1, "c": "c", "s": "user", "t": "One", "at": 1, "m": "x", "v": 1}
+{"id": 2, "t": "two?", "v": 2}
+{"j": 2, "c": "c"}
+{"id": 2, "j": 2, "s": "user", "t": "tow?", "at": 2, "m": "x", "v": 1}"#,
+    );
+    for settle in [3, 100] {
+        assert_eq!(log.streamed(&[0, 1, 2, 3], settle, &[]).0, ["c 1 user One two?"], "{settle}");
+    }
+}
+
 #[test]
 fn a_late_edit_is_of_the_conversation_of_its_turn() {
     let records = [
@@ -163,4 +178,28 @@ fn what_an_earlier_version_remembered_is_read() {
     let turned = said.turned.unwrap();
     assert_eq!((said.turn, said.part, turned.rank, turned.fields_version), (2, 0, 0, None));
     assert_eq!(turned.version, Some(Val::from(3_isize)));
+}
+
+#[test]
+fn a_turn_has_one_time() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "at": 1, "f": {"timestamp": 5}}"#),
+        (20, r#"{"id": 1, "t": "Two?"}"#),
+        (30, r#"{"id": 2, "c": "a", "s": "user", "t": "Three?", "f": {"timestamp": 5}}"#),
+    ];
+    let expected = ["1 user One? Some(1.0) {}", "1 user Two? Some(1.0) {}", r#"2 user Three? None {"timestamp":5}"#];
+    assert_eq!(told(&records, 0, &|options| options.revise = true), expected);
+}
+
+#[test]
+fn marks_of_rasa_without_a_time_are_not_one() {
+    let log = Log::of(
+        crate::presets::preset("rasa-events").unwrap(),
+        r#"{"sender_id": "c", "event": "user", "text": "One?"}
+{"sender_id": "c", "event": "user", "text": "Two?"}
+{"sender_id": "c", "event": "rewind"}
+{"sender_id": "c", "event": "rewind"}
+{"sender_id": "c", "event": "user", "text": "Three?"}"#,
+    );
+    assert_eq!(log.whole(), ["c 1 user Three?"]);
 }
