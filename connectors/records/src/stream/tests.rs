@@ -6,7 +6,9 @@ mod again;
 mod any;
 mod between;
 mod edits;
+mod late;
 mod left;
+mod wild;
 
 /// A program and its log.
 struct Log {

@@ -7,10 +7,21 @@ const ALL: &str = "{id, conversation: .c, speaker: .s, text: .t, time: .at, orde
     hand_over: .h, to_agent: (.bot == true)}";
 
 /// Numbers that look random.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, below: u64) -> u64 {
+    pub fn of(seed: u64) -> Self {
+        let mut random = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        // The first ones are alike.
+        (0..5).for_each(|_| _ = random.below(2));
+        random
+    }
+
+    pub fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+
+    pub fn below(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
