@@ -114,10 +114,10 @@ impl Stream {
         at_home(&mut messages);
         let of_chains = linked(&messages);
         let (mut is_home, mut edits) = (true, Vec::new());
-        for (number, (message, (is_due, _))) in messages.iter_mut().zip(&flags).enumerate() {
+        for (number, message) in messages.iter_mut().enumerate() {
             let is_unknown = message.conversation.is_none();
             // An edit or a deletion of a turn is of the turn's conversation.
-            let is_of_turn = is_unknown || *is_due && (message.removed || is_part(message));
+            let is_of_turn = is_unknown || message.removed || is_part(message);
             is_home &= !is_of_turn;
             if let Some(id) = message.id.as_ref().filter(|_| is_of_turn) {
                 let known = known::get::<Said>(memory, id).map(|said| said.conversation);

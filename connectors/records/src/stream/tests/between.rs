@@ -108,6 +108,18 @@ fn a_late_edit_is_of_the_conversation_of_its_turn() {
     assert_eq!(told(&records, 0, &change), ["1 agent Yse. None {}", "1 agent Yes. None {}", "1 agent  None {}"]);
 }
 
+#[test]
+fn a_late_text_is_of_the_conversation_of_its_message() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "o": 1}"#),
+        (30, r#"{"id": 2, "c": "b", "s": "user", "t": "Other?", "o": 5}"#),
+        (32, r#"{"id": 1, "c": "b", "t": "One?", "o": 1}"#),
+        (36, r#"{"id": 3, "c": "b", "s": "user", "t": "Another?", "o": 6}"#),
+    ];
+    let expected = ["1 user Other? None {}", "1 user One? None {}", "2 user Another? None {}"];
+    assert_eq!(told(&records, 5, &|_| {}), expected);
+}
+
 /// A message without a text is between others only when it comes first.
 #[test]
 fn what_says_nothing_again_is_a_part_of_nothing() {
