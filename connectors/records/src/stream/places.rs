@@ -57,24 +57,18 @@ fn places(messages: &[Message]) -> Vec<Place> {
     }
     let mut of_ids: HashMap<&str, Val> = HashMap::new();
     let mut lasts: HashMap<Option<&str>, Val> = HashMap::new();
-    let place = |message: &Message| {
-        let id = message.id.as_deref();
-        let (own, at) = match id.and_then(|id| firsts.get(id)) {
-            Some((oldest, at)) => (oldest.and_then(|oldest| oldest.order.clone()), *at),
-            None => (message.order.clone(), message.at),
-        };
-        (own, at)
-    };
     let mut found = Vec::new();
     for message in messages {
         let (id, conversation) = (message.id.as_deref(), message.conversation.as_deref());
-        let (own, at) = place(message);
+        let first = id.and_then(|id| firsts.get(id));
+        let (oldest, at) = first.map_or((Some(message), message.at), |(oldest, at)| (*oldest, *at));
+        let own = oldest.and_then(|oldest| oldest.order.clone());
         let known = || id.and_then(|id| of_ids.get(id));
         let of_parent = || message.parent.as_deref().and_then(|parent| of_ids.get(parent));
         let order = own.or_else(|| known().or_else(of_parent).or_else(|| lasts.get(&conversation)).cloned());
         if let Some(order) = order.as_ref().filter(|_| message.at == at && !message.removed) {
             lasts.insert(conversation, order.clone());
-            id.map(|id| of_ids.insert(id, order.clone()));
+            of_ids.extend(id.map(|id| (id, order.clone())));
         }
         found.push((order, at));
     }

@@ -223,7 +223,7 @@ fn revised(message: &Message, mut said: Said, memory: &mut dyn Memory) -> Option
     let is_newer = |version: &Option<Val>| (Reverse(message.rank), &message.version) >= (Reverse(rank), version);
     let has_newer_fields = is_newer(&turned.fields_version);
     let text = message.text.as_ref().filter(|text| !text.trim().is_empty() && is_newer(&turned.version));
-    // The next version has what this one says, though its text may be the same.
+    // What this version says is kept for the next one, also if its text is the same.
     if is_newer(&turned.version) {
         turned.time = message.time.or(turned.time);
     }
