@@ -352,22 +352,6 @@ fn an_edit_may_say_only_what_is_changed() {
     assert_eq!(at_times(CHAT, &|_| {}, &records, 5), [&first[..], &["a 2 user Two?"]].concat());
 }
 
-#[test]
-fn after_a_hand_over_users_are_not_answered() {
-    let records = [
-        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?"}"#),
-        (20, r#"{"id": 2, "c": "a", "h": true}"#),
-        (30, r#"{"id": 3, "c": "a", "s": "user", "t": "Are you there?"}"#),
-        (40, r#"{"id": 4, "c": "a", "s": "agent", "t": "I am Mara."}"#),
-        (50, r#"{"id": 5, "c": "a", "s": "agent", "t": "Bye.", "h": false}"#),
-        (60, r#"{"id": 6, "c": "a", "s": "user", "t": "Two?"}"#),
-    ];
-    let until = |options: &mut Options| options.until_hand_over = true;
-    let expected = ["a 1 user One?", "a 1 agent I am Mara.", "a 1 agent Bye.", "a 2 user Two?"];
-    assert_eq!(at_times(CHAT, &until, &records, 5), expected);
-    assert_eq!(at_times(CHAT, &|_| {}, &records, 5).len(), 5);
-}
-
 /// Conversations that begin alike cannot be told apart until they differ, and each gets what goes on with it. So does one
 /// whose records have only the last messages.
 #[test]
