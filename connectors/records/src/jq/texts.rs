@@ -14,8 +14,8 @@ use jiff::tz::Offset;
 use super::held::{self, Parts};
 use super::limits::{self, Lent, steps};
 use super::natives::Own;
-use super::value::{Value, told};
 use super::ops;
+use super::value::{Value, told};
 use crate::message::short;
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
