@@ -138,10 +138,8 @@ fn case(seed: u64) -> Case {
         if branch {
             m.parent = last_of.get(&conversation).cloned().filter(|_| !random.one_in(10));
         }
-        if let Some(id) = &m.id {
-            if !branch || !random.one_in(4) {
-                last_of.insert(conversation.clone(), id.clone());
-            }
+        if let Some(id) = m.id.as_ref().filter(|_| !branch || !random.one_in(4)) {
+            last_of.insert(conversation.clone(), id.clone());
         }
         messages.push(m.clone());
         if is_said && m.id.is_some() {
