@@ -33,15 +33,14 @@ impl Stream {
     }
 
     /// The messages that are due, and those that belong before them or to them, with their conversations. They may follow
-    /// those of calls. And until when others wait, by their numbers.
+    /// those of calls. Also the numbers of messages that wait longer, and until when each does.
     pub(super) fn due_messages(
         &self,
         is_due: &dyn Fn(&Held) -> bool,
         of_calls: &[Message],
         memory: &mut dyn Memory,
     ) -> (Vec<Message>, Vec<(u64, u64)>) {
-        let waiting = self.waiting_messages(is_due, of_calls, memory);
-        let (mut waiting, mut later) = (waiting, Vec::new());
+        let (mut waiting, mut later) = (self.waiting_messages(is_due, of_calls, memory), Vec::new());
         if self.options.burst_s > 0.0 {
             let due = |number: u64| self.held.get(&number).and_then(|held| held.due);
             for (number, due) in waiting.rows(self.options.burst_s, due) {

@@ -51,7 +51,7 @@ impl Decoder {
         Ok(Fitted { tokens: self.tokens(&prompt)?, cut, left_out: prompt.left_out() })
     }
 
-    /// The grammar of the form that a reply must have. The first one takes a second, since it looks at all tokens.
+    /// The grammar of the form that a reply must have. The first one takes longest, since it looks at all tokens.
     fn grammar(&self, sampling: &Sampling) -> Result<Option<Grammar>, InferenceError> {
         let Some(format) = &sampling.format else { return Ok(None) };
         let grammars = self.grammars.get_or_init(|| Grammars::new(self.encoder.tokenizer(), &self.ends));
