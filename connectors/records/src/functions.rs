@@ -7,7 +7,7 @@ mod values;
 use jaq_core::Error;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, v};
-use jaq_json::Val;
+use jaq_json::{Num, Val};
 
 use self::html::metered as metered_html;
 use crate::decode::form_fields;
@@ -88,9 +88,9 @@ pub(crate) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("seconds", v(0), |cv| {
             bome(match &cv.1.val {
                 Val::Null => Ok(cv.1),
-                value if is_blank(value) => Ok(Value::of(Val::Null, 0)),
                 value => match seconds(value) {
                     Some(seconds) => Ok(Value::from(seconds)),
+                    None if is_blank(value) => Ok(Value::of(Val::Null, 0)),
                     None => Err(told(format!("{} is no time", short(value)))),
                 },
             })
@@ -120,11 +120,16 @@ fn of_form(text: &str, form: &str, zone: Option<&str>) -> Result<f64, String> {
 
 /// The time that a value is. Many forms are tried.
 fn seconds(value: &Val) -> Option<f64> {
-    steps(32);
-    match value {
-        Val::TStr(text) if text.len() > LONGEST => None,
-        value => times::seconds(value),
+    fn within(value: &Val) {
+        looked_at(value);
+        if let Val::Obj(fields) = value {
+            steps(fields.len() as u64 / 8);
+            fields.iter().for_each(|(_, inner)| within(inner));
+        }
     }
+    steps(32);
+    within(value);
+    times::seconds(value)
 }
 
 /// What logs call a user and an agent, without what is between words.
@@ -187,7 +192,19 @@ fn role_of(name: &str) -> String {
     }
 }
 
+/// Counts a look at all of a text or of the digits of a number.
+fn looked_at(value: &Val) {
+    match value {
+        Val::TStr(text) | Val::BStr(text) => steps(text.len() as u64 / 256),
+        Val::Num(Num::Dec(digits)) => steps(digits.len() as u64 / 16),
+        // It becomes digits, which takes longer for each bit of a larger number.
+        Val::Num(Num::BigInt(number)) => steps(number.bits().saturating_mul(number.bits()) >> 16),
+        _ => {}
+    }
+}
+
 fn told(reason: String) -> Error<Value> {
+    steps(48);
     Error::new(Value::from(reason))
 }
 

@@ -12,6 +12,9 @@ use crate::message::{number, text_of};
 /// nanoseconds.
 const MOST_SECONDS: f64 = 1e11;
 
+/// Maximum length of a time, in bytes.
+const LONGEST: usize = 1_000;
+
 /// The time that a value is: a number of seconds, milliseconds, microseconds or nanoseconds, also as a text, a date in
 /// ISO 8601, with or without what is between its numbers, as mails have it or in another form that is clear, or an object
 /// as databases write times. Without a zone, it is UTC.
@@ -27,6 +30,7 @@ pub(crate) fn seconds(value: &Val) -> Option<f64> {
             let part = part.and_then(number).unwrap_or_default() / 1e9;
             inner.and_then(seconds).or_else(|| Some(seconds(whole?)? + part))
         }
+        Val::TStr(text) if text.len() > LONGEST => None,
         value => of_text(spaced(&text_of(value)?).trim()),
     }
 }

@@ -2,10 +2,9 @@
 
 use jaq_json::Val;
 
-use super::cut;
+use super::{cut, looked_at};
 use crate::decode::object;
 use crate::jq;
-use crate::message::text_of;
 
 /// The types of parts that are texts.
 const TEXTS: &[&str] =
@@ -17,6 +16,12 @@ const CUT: &str = "the messages are JSON that was cut off before there was a tex
 
 /// So many fields are compared with a name sooner than the name is made a key.
 const FEW: usize = 12;
+
+/// A text, which is copied.
+fn text_of(value: &Val) -> Option<String> {
+    looked_at(value);
+    crate::message::text_of(value)
+}
 
 /// The field of an object, unless it is null or false.
 fn field<'a>(value: &'a Val, name: &str) -> Option<&'a Val> {
@@ -72,6 +77,7 @@ pub(super) fn otlp_value(value: &Val) -> Val {
 
 /// The values of a list of names and values.
 fn by_name(list: &[Val]) -> Val {
+    jq::steps(list.len() as u64);
     jq::bytes(112 * list.len() as u64);
     let named = list.iter().filter_map(|one| {
         let key = field(one, "key").filter(|key| matches!(key, Val::TStr(_)))?;
@@ -103,6 +109,7 @@ pub(super) fn parts_text(content: &Val) -> String {
     match content {
         Val::TStr(_) => text_of(content).unwrap_or_default(),
         Val::Arr(parts) => {
+            jq::steps(2 * parts.len() as u64);
             let texts = parts.iter().map(part_text).filter(|text| !text.is_empty());
             let text = texts.collect::<Vec<_>>().join("\n");
             jq::bytes(text.len() as u64);
@@ -131,6 +138,7 @@ fn part_text(part: &Val) -> String {
 
 /// A text that is a list, an object, a text or null in JSON, as what it means; anything else as it is.
 pub(super) fn meant(value: &Val) -> Val {
+    looked_at(value);
     let Val::TStr(text) = value else { return value.clone() };
     let first = text.strip_prefix(b" ").unwrap_or(text).first();
     if text.trim_ascii() == b"null" {
@@ -238,6 +246,7 @@ pub(super) fn messages_of(value: &Val, speaker: &Val) -> Result<Val, String> {
     let found: Vec<Val> = match &value {
         Val::TStr(_) => vec![one(&value)],
         Val::Arr(list) => {
+            jq::steps(list.len() as u64);
             let each = |element: &Val| match element {
                 Val::Arr(inner) => inner.iter().map(one).collect::<Vec<_>>(),
                 other => vec![one(other)],

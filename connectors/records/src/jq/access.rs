@@ -18,6 +18,11 @@ const WIDEST: usize = 100_000;
 type Results<T> = Box<dyn Iterator<Item = ValR<T, Value>>>;
 
 const ITERABLE: &str = "iterable (array or object)";
+
+fn without_parts(value: Value) -> Error<Value> {
+    steps(4);
+    Error::typ(value, ITERABLE)
+}
 const BOUNDS: &str = "the start and the end of a slice are numbers";
 
 /// A number as an index: what is behind its point does not count.
@@ -115,7 +120,7 @@ impl ValT for Value {
     fn key_values(self) -> Results<(Self, Self)> {
         let mut parts = match Parts::of(self) {
             Ok(parts) => parts,
-            Err(other) => return Box::new(std::iter::once(Err(Error::typ(other, ITERABLE)))),
+            Err(other) => return Box::new(std::iter::once(Err(without_parts(other)))),
         };
         Box::new(std::iter::from_fn(move || {
             let name = parts.name();
@@ -130,7 +135,7 @@ impl ValT for Value {
         };
         match Parts::of(self) {
             Ok(parts) => Box::new(parts.map(each)),
-            Err(other) => Box::new(std::iter::once(Err(Error::typ(other, ITERABLE)))),
+            Err(other) => Box::new(std::iter::once(Err(without_parts(other)))),
         }
     }
 
@@ -207,7 +212,7 @@ impl ValT for Value {
                 }
                 Ok(Self::of(Val::obj(fields), deepest.get() + 1))
             }
-            _ => opt.fail(Self::of(self.into_val(), depth), |value| Exn::from(Error::typ(value, ITERABLE))),
+            _ => opt.fail(Self::of(self.into_val(), depth), |value| Exn::from(without_parts(value))),
         }
     }
 
@@ -280,7 +285,7 @@ impl ValT for Value {
                     }
                 }
             }
-            _ => return opt.fail(self, |value| Exn::from(Error::typ(value, ITERABLE))),
+            _ => return opt.fail(self, |value| Exn::from(without_parts(value))),
         }
         Ok(Self::of(self.into_val(), deepest))
     }

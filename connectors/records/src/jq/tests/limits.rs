@@ -287,3 +287,29 @@ fn a_long_text_counts_less_than_many_values() {
     let list: Val = (0..100_000_isize).map(Val::from).collect();
     assert_eq!(weight(list.clone()), limits::size_of(&list).0);
 }
+
+/// A filter that looks at all of a value and counts one step makes a program that does not end in an hour.
+#[test]
+fn what_a_filter_looks_at_is_counted() {
+    let many = |part: &str| format!("[{}]", vec![part; 10_000].join(","));
+    let blanks = format!("\"{}\"", " ".repeat(1_000_000));
+    let named = format!("[{{\"{0}\":1}}]", "k".repeat(1_000_000));
+    let typed = format!("[{{\"type\":\"{}\"}}]", "k".repeat(1_000_000));
+    for (code, record, least) in [
+        ("parts_text", many("[]"), 10_000),
+        ("content_text", many("1"), 10_000),
+        ("parts_text", typed, 1_000_000 / 256),
+        ("meant", blanks.clone(), 1_000_000 / 256),
+        ("seconds", blanks, 1_000_000 / 256),
+        ("messages_of(\"user\")", many("[]"), 10_000),
+        ("{attributes: .} | attributes", many("{}"), 10_000),
+        ("{kvlistValue: {values: .}} | otlp_value", many("1"), 10_000),
+        (".[0] | otlp_value", named, 1_000_000 / 256),
+        (".[] | html_text?", many("1"), 48 * 10_000),
+        (".[] | .[]?", many("1"), 4 * 10_000),
+    ] {
+        let _ = run(code, &record);
+        let taken = limits::TAKEN.get();
+        assert!(taken >= least, "{code}: {taken} steps, and not {least}");
+    }
+}
