@@ -3,6 +3,7 @@
 # (dev profile), and the models. Skips what is already installed.
 set -eu
 cd "$(dirname "$0")/.."
+. pipelines/building.sh
 
 say() { printf '\n== %s\n' "$*"; }
 fail() {

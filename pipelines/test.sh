@@ -3,6 +3,7 @@
 # data report that they are skipped.
 set -eu
 cd "$(dirname "$0")/.."
+. pipelines/building.sh
 ./pipelines/setup.sh
 
 say() { printf '\n== %s\n' "$*"; }

@@ -5,6 +5,7 @@
 # are fetched if they are missing.
 set -eu
 cd "$(dirname "$0")/../.."
+. pipelines/building.sh
 profile="${1:-release}"
 case "$profile" in
 release) directory=release ;;

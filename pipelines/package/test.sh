@@ -54,6 +54,12 @@ grep -q 'turnflow check' "$work/answers" || fail "the quickstart answers nothing
 elsewhere run "$shared/pipelines/hybrid.ron" --once >/dev/null || fail "hybrid.ron does not run"
 elsewhere eval "$shared/pipelines/quickstart.ron" --hits fused --only-hits --tasks "$shared/examples/questions.jsonl" \
     --qrels "$shared/examples/questions.qrels.tsv" || fail "the questions cannot be evaluated"
+# A folder of one's own, searched with the package's model.
+mkdir "$work/elsewhere/texts"
+printf '# Ferry\n\nThe ferry to the island leaves at nine.\n' >"$work/elsewhere/texts/ferry.md"
+elsewhere init texts >/dev/null || fail "init writes no pipeline"
+grep -q "$shared/models/minilm-int8/model.onnx" "$work/elsewhere/pipeline.ron" || fail "init does not use the package's model"
+elsewhere ask pipeline.ron 'When does the boat go?' | grep -q 'at nine' || fail "the pipeline of init answers nothing"
 [ -z "$(find "$shared" -newer "$work/answers")" ] || fail "a run has written into the package"
 # The pipeline in the manifest for Kubernetes.
 sed -n '/^  pipeline.ron: |$/,/^---$/{s/^    //p}' pipelines/package/kubernetes.yaml >"$work/kubernetes.ron"

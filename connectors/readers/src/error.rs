@@ -8,6 +8,9 @@ pub enum ReadError {
     /// The operating system could not read the file.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
+    /// The child process that reads files of its format cannot be started.
+    #[error("the process that reads such files cannot be started: {0}")]
+    NoReader(std::io::Error),
     /// A link leads out of the directory.
     #[error("a link leads out of the directory; `links: Anywhere` follows it")]
     Outside,

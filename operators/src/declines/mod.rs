@@ -56,6 +56,13 @@ pub(crate) enum Act {
     Neutral,
 }
 
+/// Compiles the rules on a thread of its own, so that the first answer does not wait for them.
+pub fn prepare() {
+    let read = || stance("I do not know. Which one do you mean? Please ask the shop.");
+    // Without the thread, the first answer compiles them.
+    let _ = std::thread::Builder::new().name("rules".to_owned()).spawn(read);
+}
+
 /// What a text does, by its grammar.
 pub fn stance(text: &str) -> Stance {
     if is_blank(text) { Stance::Declines } else { stance_of(&acts(text)) }

@@ -49,7 +49,7 @@ pub use confidence::Confidence;
 pub use rules::{IdkRules, label};
 use rules::{Phrases, default_patterns, default_prefixes};
 
-use crate::declines::{Head, Reader, Stance};
+use crate::declines::{Head, Reader, Stance, prepare};
 use crate::evidence::support;
 use crate::models::{embedder, generator};
 use crate::template::Template;
@@ -194,6 +194,7 @@ impl OperatorConfig for IdkNormalizeConfig {
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         async move {
+            prepare();
             let judge = match &self.judge {
                 Some(model) => Some((
                     generator(models, model, "IdkNormalize")?,

@@ -22,6 +22,8 @@ try:
     former = page.wait("the new answer", lambda: page.shown(".turn .former"))[0]
     answer = page.shown(".turn.answered .answer")[0].text
     assert "in all lists" in answer, answer
+    steps = page.driver.execute_script("return [...document.querySelectorAll('.steps .gist')].map(e => e.textContent)")
+    assert "run again after the change" in steps and "not run" not in steps, steps
     former.find_element(By.CSS_SELECTOR, "summary").click()
     said = page.wait("the old answer", lambda: [e for e in page.shown(".former p") if e.text])[0].text
     assert said.split()[:5] == before.split()[:5], (said, before)

@@ -120,6 +120,7 @@ export class Workflow {
   #times() {
     const turn = this.#turn;
     const whole = Math.max(turn.took_ms ?? performance.now() - turn.began, ...[...turn.steps.values()].map(step => step.took_ms ?? 0));
+    const isRevised = turn.former !== null && turn.former !== undefined;
     for (const node of turn.pipeline.nodes) {
       const parts = this.#lines.get(node.id);
       if (!parts) continue;
@@ -132,12 +133,19 @@ export class Workflow {
         parts.details.querySelector('.time').title = `${duration(step.took_ms)} of ${duration(whole)}`;
         continue;
       }
+      // A revised answer comes without the steps that made it.
+      if (isRevised) {
+        parts.gist.textContent = 'run again after the change';
+        parts.took.textContent = '–';
+        parts.fill.style.width = '0';
+        continue;
+      }
       const isRunning = turn.state === 'running' && node.inputs.every(input => turn.steps.has(input));
       parts.details.classList.toggle('running', isRunning);
       parts.gist.textContent = turn.state !== 'running' ? 'not run' : isRunning ? 'running' : 'waiting';
     }
     this.#parts.state.textContent = turn.state === 'running' ? `Running for ${duration(whole)}`
-      : `${STATES[turn.state] ?? turn.state} in ${duration(turn.took_ms)}. Bars: each step's share of that.`;
+      : `${STATES[turn.state] ?? turn.state} in ${duration(turn.took_ms)}. Bars: each step's share of that.${isRevised ? ' The documents have changed since; the steps before the answer are those of the first run.' : ''}`;
   }
 
   #end() {

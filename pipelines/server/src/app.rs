@@ -251,7 +251,7 @@ async fn from_here(State(app): State<App>, request: Request, next: middleware::N
     if request.method() == Method::OPTIONS {
         return next.run(request).await;
     }
-    match origin::check(&app, request.headers()) {
+    match origin::check(&app, request.uri().path(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }

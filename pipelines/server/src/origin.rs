@@ -13,13 +13,16 @@ use crate::error::ApiError;
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
+/// The code of the widget, which has no secrets.
+const WIDGET: &str = "/widget.js";
+
 /// Checks the origin of a request, if there are no tokens. A page of another site names its origin;
 /// one that has made its own name point to this machine (DNS rebinding) names itself as the host.
 ///
 /// # Errors
 ///
 /// 403: the request comes from another site.
-pub fn check(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+pub fn check(app: &App, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
     if !app.tokens().is_empty() {
         return Ok(());
     }
@@ -37,7 +40,8 @@ pub fn check(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(origin) = text(header::ORIGIN) else {
         // An image or a script of another page names no origin. Links to this server are allowed.
         let is_foreign = text(SITE).is_some_and(|site| site == "cross-site" || site == "same-site");
-        return match is_foreign && text(MODE) != Some("navigate") {
+        // Pages that embed the widget load its code so; what that asks then names the origin of the page.
+        return match is_foreign && text(MODE) != Some("navigate") && path != WIDGET {
             true => Err(foreign()),
             false => Ok(()),
         };

@@ -17,8 +17,10 @@ mod serve;
 mod wire;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use turnflow_engine::document::Document;
@@ -31,6 +33,9 @@ use super::{Format, ReadError, ReadOptions};
 const MOST: usize = 16;
 /// Maximum number of further children that wait for the model that reads pictures.
 const ASIDE: usize = 8;
+/// How long it is waited before a child is started again that could not be started for want of room, in
+/// milliseconds.
+const PAUSES: [u64; 7] = [50, 200, 500, 1_000, 2_000, 4_000, 8_000];
 
 /// How the program is started as a reader.
 struct Program {
@@ -90,6 +95,23 @@ pub(super) fn read(
     Some(POOL.read(program, format, id, bytes, reading))
 }
 
+/// Starts something. While the system has no room for another process, waits and tries again.
+fn patiently<T>(start: impl Fn() -> io::Result<T>, pause: impl Fn(Duration)) -> io::Result<T> {
+    let is_full = |error: &io::Error| {
+        matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE))
+    };
+    for wait in PAUSES.map(Duration::from_millis) {
+        match start() {
+            Err(error) if is_full(&error) => {
+                tracing::warn!(%error, ?wait, "a reader of files cannot be started, and is tried again");
+                pause(wait);
+            }
+            done => return done,
+        }
+    }
+    start()
+}
+
 impl Pool {
     fn read(
         &self,
@@ -106,7 +128,8 @@ impl Pool {
             let is_new = kept.is_none();
             let mut child = match kept.take() {
                 Some(child) => child,
-                None => Child::start(&program.path, &program.arguments)?,
+                None => patiently(|| Child::start(&program.path, &program.arguments), std::thread::sleep)
+                    .map_err(ReadError::NoReader)?,
             };
             match child.read(format, id, bytes, reading, &place) {
                 Ok(read) => {
@@ -206,5 +229,26 @@ mod tests {
         places[0].aside(|| assert_eq!(counts().0, most, "too many are aside"));
         drop(places);
         assert_eq!(counts().0, 0);
+    }
+
+    #[test]
+    fn a_reader_that_finds_no_room_is_started_later() {
+        let full = || io::Error::from_raw_os_error(libc::EAGAIN);
+        let (tries, waited) = (std::cell::Cell::new(0), std::cell::RefCell::new(Vec::new()));
+        let start = |fails: usize, error: fn() -> io::Error| {
+            tries.set(0);
+            waited.borrow_mut().clear();
+            let start = || {
+                tries.set(tries.get() + 1);
+                if tries.get() > fails { Ok(()) } else { Err(error()) }
+            };
+            patiently(start, |pause| waited.borrow_mut().push(pause))
+        };
+        assert!(start(3, full).is_ok());
+        assert_eq!(*waited.borrow(), PAUSES.map(Duration::from_millis)[..3]);
+        assert!(start(PAUSES.len() + 1, full).is_err(), "it is not tried for ever");
+        // What waiting does not mend is told at once.
+        assert!(start(1, || io::Error::from_raw_os_error(libc::EACCES)).is_err());
+        assert_eq!((tries.get(), waited.borrow().len()), (1, 0));
     }
 }

@@ -118,7 +118,9 @@ impl Tree<'_> {
                 }
                 Ok(())
             }
-            Err(Fault::Read(ReadError::Io(error), _)) if self.passes(path, &error) => Ok(()),
+            Err(Fault::Read(ReadError::Io(error) | ReadError::NoReader(error), _)) if self.passes(path, &error) => {
+                Ok(())
+            }
             Err(Fault::Read(ReadError::Io(error), _)) if is_gone(&error) => self.withdraw(path),
             Err(Fault::Read(error, bytes)) => self.broken(path, &error, &bytes),
             Err(Fault::Stopped(stopped)) => Err(stopped),

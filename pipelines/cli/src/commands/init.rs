@@ -23,8 +23,10 @@ const CHARACTERS: usize = 100;
 const LINES: usize = 20;
 /// Maximum bytes of these.
 const BYTES: u64 = 1 << 20;
-/// The model that makes retrieval better, if it was fetched.
+/// The model that makes retrieval better, if it was fetched or came with the package.
 const MODEL: &str = "models/minilm-int8";
+/// The folder of documents, unless another one is given.
+const DOCS: &str = "docs";
 
 /// Write a pipeline that answers questions about a folder of documents.
 ///
@@ -32,12 +34,12 @@ const MODEL: &str = "models/minilm-int8";
 /// first turns are shown, and the pipeline reads it.
 #[derive(Args)]
 pub struct InitArgs {
-    /// The pipeline file to write.
+    /// The pipeline file to write, or the folder of documents.
     #[arg(default_value = "pipeline.ron")]
     file: PathBuf,
-    /// The folder of documents.
-    #[arg(long, value_name = "DIR", default_value = "docs")]
-    docs: PathBuf,
+    /// The folder of documents [default: docs].
+    #[arg(long, value_name = "DIR")]
+    docs: Option<PathBuf>,
     /// A conversation log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -49,20 +51,33 @@ pub struct InitArgs {
     force: bool,
 }
 
-pub(super) fn run(args: &InitArgs) -> Outcome {
+impl InitArgs {
+    fn docs(&self) -> &Path {
+        self.docs.as_deref().unwrap_or(Path::new(DOCS))
+    }
+}
+
+pub(super) fn run(args: InitArgs) -> Outcome {
     init(args).map_err(Fault::Told)
 }
 
-fn init(args: &InitArgs) -> anyhow::Result<()> {
+fn init(mut args: InitArgs) -> anyhow::Result<()> {
+    // `turnflow init FOLDER` is what many people type.
+    if args.file.is_dir() {
+        let folder = std::mem::replace(&mut args.file, "pipeline.ron".into());
+        ensure!(args.docs.is_none(), "{} is a folder: give the name of the pipeline file to write", folder.display());
+        args.docs = Some(folder);
+    }
+    let args = &args;
     ensure!(
         args.force || !args.file.exists(),
         "{} is there already: give another name, or `--force` to write over it",
         args.file.display()
     );
     ensure!(
-        args.docs.is_dir(),
+        args.docs().is_dir(),
         "there is no folder {}: give the folder of your documents with `--docs`",
-        args.docs.display()
+        args.docs().display()
     );
     let turns = match &args.log {
         None => "JsonLines(path: \"turns.jsonl\", follow: true)".to_owned(),
@@ -74,6 +89,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     println!("\nwrote {file}");
     println!("  turnflow check {file}");
     println!("  turnflow ask {file} \"a question\"");
+    println!("  turnflow serve {file}");
     match args.log {
         Some(_) => println!("  turnflow run {file} --once"),
         None => println!("  turnflow chat {file}"),
@@ -210,16 +226,29 @@ fn relative(args: &InitArgs, path: &Path) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
+/// The folder of the model: the one that was fetched, or else that of the package, which is beside the program's.
+fn model_folder() -> PathBuf {
+    let fetched = PathBuf::from(MODEL);
+    if fetched.join("model.onnx").exists() {
+        return fetched;
+    }
+    let program = std::env::current_exe().ok();
+    let packaged =
+        program.as_deref().and_then(Path::parent).and_then(Path::parent).map(|root| root.join("share/turnflow"));
+    packaged.map(|shared| shared.join(MODEL)).filter(|folder| folder.join("model.onnx").exists()).unwrap_or(fetched)
+}
+
 /// The pipeline's text.
 fn pipeline(args: &InitArgs, turns: &str) -> anyhow::Result<String> {
-    let docs = shown(args, &args.docs)?;
-    let model = Path::new(MODEL).join("model.onnx");
+    let docs = shown(args, args.docs())?;
+    let folder = model_folder();
+    let model = folder.join("model.onnx");
     let mut out = String::new();
     writeln!(out, "// Questions about a folder of documents, which may change meanwhile.")?;
     writeln!(out, "// `turnflow docs NAME` shows the fields of what is named here.")?;
     writeln!(out, "Pipeline(")?;
     if model.exists() {
-        let (model, tokenizer) = (shown(args, &model)?, shown(args, &Path::new(MODEL).join("tokenizer.json"))?);
+        let (model, tokenizer) = (shown(args, &model)?, shown(args, &folder.join("tokenizer.json"))?);
         writeln!(out, "    models: {{")?;
         writeln!(
             out,

@@ -384,7 +384,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Maintain(args) => maintain::run(&args),
         Command::Tag(args) => tag::run(&args),
         Command::Map(args) => map::run(&args),
-        Command::Init(args) => init::run(&args),
+        Command::Init(args) => init::run(args),
         Command::Read(args) => read::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Impact(args) => impact::run(&args),

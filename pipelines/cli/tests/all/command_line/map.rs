@@ -200,6 +200,15 @@ fn a_pipeline_is_written_for_a_log_of_any_form() {
         assert!(ended.code == Some(1) && ended.err.contains(why), "{arguments:?}: {}", ended.err);
         assert!(!dir.path().join("new.ron").exists());
     }
+    // A folder alone is that of the documents.
+    let ended = run(dir.path(), &["init", "texts"]);
+    assert!(ended.err.contains("pipeline.ron is there already"), "{}", ended.err);
+    fs::remove_file(dir.path().join("pipeline.ron")).unwrap();
+    let told = run(dir.path(), &["init", "texts"]).good().out;
+    assert!(told.contains("wrote pipeline.ron") && told.contains("turnflow serve pipeline.ron"), "{told}");
+    assert!(fs::read_to_string(dir.path().join("pipeline.ron")).unwrap().contains("Directory(path: \"texts\""));
+    let ended = run(dir.path(), &["init", "texts", "--docs", "texts"]);
+    assert!(ended.err.contains("texts is a folder: give the name of the pipeline file"), "{}", ended.err);
 }
 
 /// A database of Open WebUI is read while its program writes it.

@@ -396,6 +396,9 @@ async fn pages_of_other_sites_are_refused_where_there_are_no_tokens() {
     let link =
         server.client.get(&server.url).header("Sec-Fetch-Site", "cross-site").header("Sec-Fetch-Mode", "navigate");
     assert_eq!(link.send().await.unwrap().status().as_u16(), 200);
+    // The code of the widget is loaded by pages of other sites; what it asks names their origin.
+    let widget = server.client.get(format!("{}/widget.js", server.url)).header("Sec-Fetch-Site", "cross-site");
+    assert_eq!(widget.send().await.unwrap().status().as_u16(), 200);
     let page = server.client.get(&server.url).send().await.unwrap();
     let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
     assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
