@@ -123,6 +123,7 @@ impl ValT for Value {
             Err(other) => return Box::new(std::iter::once(Err(without_parts(other)))),
         };
         Box::new(std::iter::from_fn(move || {
+            steps(1);
             let name = parts.name();
             parts.next().map(|value| Ok((name, value)))
         }))

@@ -172,10 +172,12 @@ fn reverse(of: Value) -> ValR<Value> {
 fn number(value: Value) -> ValR<Value> {
     let text = match &value.val {
         Val::Num(_) => return Ok(value),
-        Val::TStr(text) => String::from_utf8_lossy(text).trim().to_owned(),
+        Val::TStr(text) => {
+            steps(text.len() as u64 / 64);
+            String::from_utf8_lossy(text).trim().to_owned()
+        }
         _ => return Err(told(&format_args!("{value:#} cannot be a number"))),
     };
-    steps(text.len() as u64 / 64);
     let fails = || Err(told(&format_args!("{value:#} cannot be a number")));
     let word = text.trim_start_matches('-');
     if word.eq_ignore_ascii_case("nan") {

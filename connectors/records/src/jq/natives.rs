@@ -147,7 +147,7 @@ fn length(value: &Value) -> ValR<Value> {
 
 /// Whether `text` has `part` in it.
 fn is_within(text: &[u8], part: &[u8]) -> bool {
-    steps(text.len() as u64 / 64);
+    steps((text.len() + part.len()) as u64 / 64);
     match (std::str::from_utf8(text), std::str::from_utf8(part)) {
         (Ok(text), Ok(part)) => text.contains(part),
         _ => {

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use jaq_core::ValR;
 use jaq_core::data::JustLut;
 use jaq_core::native::{Fun, bome, run, unary, v};
+use jaq_core::{Error, ValR};
 use jaq_json::Val;
 use jaq_std::ValT as _;
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use super::value::{Value, told};
 use crate::message::short;
 
 pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
-    let all: [Own; 17] = [
+    let all: [Own; 20] = [
         ("fromdateiso8601", v(0), |cv| bome(date(&cv.1))),
         ("join", v(1), |cv| unary(cv, |parts, between| join(parts, &between))),
         ("split", v(1), |cv| unary(cv, |of, between| split(&of, &between))),
@@ -36,9 +36,22 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<JustLut<Value>>> {
         ("endswith", v(1), |cv| unary(cv, |of, part| both(&of, &part, "endswith", |a, b| a.ends_with(b)))),
         ("ltrimstr", v(1), |cv| unary(cv, |of, part| Ok(without(of, &part, |of, part| of.strip_prefix(part))))),
         ("rtrimstr", v(1), |cv| unary(cv, |of, part| Ok(without(of, &part, |of, part| of.strip_suffix(part))))),
+        ("trim", v(0), |cv| bome(trimmed(cv.1, str::trim))),
+        ("ltrim", v(0), |cv| bome(trimmed(cv.1, str::trim_start))),
+        ("rtrim", v(0), |cv| bome(trimmed(cv.1, str::trim_end))),
         ("implode", v(0), |cv| bome(implode(&cv.1))),
     ];
     all.into_iter().map(run::<JustLut<Value>>)
+}
+
+/// A text without blanks at its ends.
+fn trimmed(value: Value, trim: fn(&str) -> &str) -> ValR<Value> {
+    let Val::TStr(text) = &value.val else { return Err(Error::typ(value, "string")) };
+    steps(1 + text.len() as u64 / 256);
+    match std::str::from_utf8(text) {
+        Ok(valid) => Ok(Value::of(held::part(text, trim(valid).as_bytes()), 0)),
+        Err(_) => Ok(Value::of(held::part(text, text.trim_ascii()), 0)),
+    }
 }
 
 /// Maximum length of a time and of its form, in bytes.

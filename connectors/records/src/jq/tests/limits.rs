@@ -293,6 +293,8 @@ fn a_long_text_counts_less_than_many_values() {
 fn what_a_filter_looks_at_is_counted() {
     let many = |part: &str| format!("[{}]", vec![part; 10_000].join(","));
     let blanks = format!("\"{}\"", " ".repeat(1_000_000));
+    let fields: Vec<String> = (0..10_000).map(|at| format!("\"k{at}\":1")).collect();
+    let fields = format!("{{{}}}", fields.join(","));
     let named = format!("[{{\"{0}\":1}}]", "k".repeat(1_000_000));
     let typed = format!("[{{\"type\":\"{}\"}}]", "k".repeat(1_000_000));
     for (code, record, least) in [
@@ -300,6 +302,12 @@ fn what_a_filter_looks_at_is_counted() {
         ("content_text", many("1"), 10_000),
         ("parts_text", typed, 1_000_000 / 256),
         ("meant", blanks.clone(), 1_000_000 / 256),
+        ("trim", blanks.clone(), 1_000_000 / 256),
+        ("ltrim", blanks.clone(), 1_000_000 / 256),
+        ("rtrim", blanks.clone(), 1_000_000 / 256),
+        ("tonumber?", blanks.clone(), 1_000_000 / 64),
+        (". as $all | \"a\" | inside($all)", format!("\"{}\"", "é".repeat(500_000)), 1_000_000 / 64),
+        ("keys_unsorted", fields, 10_000),
         ("seconds", blanks, 1_000_000 / 256),
         ("messages_of(\"user\")", many("[]"), 10_000),
         ("{attributes: .} | attributes", many("{}"), 10_000),
