@@ -40,16 +40,18 @@ impl Stream {
         of_calls: &[Message],
         memory: &mut dyn Memory,
     ) -> (Vec<Message>, Vec<(u64, u64)>) {
-        let (mut waiting, mut later) = (self.waiting_messages(is_due, of_calls, memory), Vec::new());
+        let mut waiting = self.waiting_messages(is_due, of_calls, memory);
+        let (merged, longer) = waiting.merged();
+        let mut later = waiting.wait(longer);
+        let mut rows = Vec::new();
         if self.options.burst_s > 0.0 {
-            let due = |number: u64| self.held.get(&number).and_then(|held| held.due);
-            for (number, due) in waiting.rows(self.options.burst_s, due) {
-                waiting.flags[number].0 = false;
-                later.push((waiting.messages[number].at, due));
-            }
+            let (longer, firsts) = waiting.rows(self.options.burst_s);
+            later.extend(waiting.wait(longer));
+            rows = firsts;
         }
-        let (mut cuts, merged) = (waiting.cuts(), waiting.merged());
-        waiting.with_parts(&mut cuts, &merged);
+        let mut cuts = waiting.cuts();
+        waiting.together(&mut cuts, &rows);
+        waiting.together(&mut cuts, &merged);
         let Waiting { messages, flags, places, .. } = &waiting;
         let whole = whole_ones(messages);
         let is_alone = |message: &Message| {
@@ -65,8 +67,6 @@ impl Stream {
             .zip(places)
             .map(|((message, (is_due, _)), place)| *is_due && !is_cut(message, place) && !is_alone(message))
             .collect();
-        // With a part of a message, the others are due.
-        let parts: HashSet<usize> = merged.iter().zip(&due).filter_map(|(of, is_due)| of.filter(|_| *is_due)).collect();
         let mut last: HashMap<&str, &Place> = HashMap::new();
         let (mut ids, mut agents) = (HashSet::new(), HashSet::new());
         for (number, (message, place)) in messages.iter().zip(places).enumerate() {
@@ -74,13 +74,21 @@ impl Stream {
             if is_agent(message) || message.to_agent {
                 agents.insert(conversation);
             }
-            let is_joined = merged[number].is_some_and(|of| parts.contains(&of)) && !is_cut(message, place);
-            if !due[number] && !is_joined || is_shared_only(message) {
+            if !due[number] || is_shared_only(message) {
                 continue;
             }
             ids.extend(message.id.as_deref());
             let last = last.entry(conversation).or_insert(place);
             *last = (*last).max(place);
+        }
+        // With a part of a message, the others are due, also with one that is before what is due.
+        for (first, of) in waiting.parts(&merged) {
+            let conversation = messages[first].conversation.as_deref();
+            let Some(last) = conversation.and_then(|name| last.get_mut(name)) else { continue };
+            if places[first] <= **last && !is_cut(&messages[first], &places[first]) {
+                ids.extend(of.iter().filter_map(|number| messages[*number].id.as_deref()));
+                *last = of.iter().map(|number| &places[*number]).fold(*last, |one, other| one.max(other));
+            }
         }
         let belongs = |message: &Message, is_due: bool, waits: bool, place: &Place| {
             let is_known = message.id.as_deref().is_some_and(|id| ids.contains(id));
@@ -105,10 +113,10 @@ impl Stream {
             of_calls.iter().filter_map(|message| Some((message.id.as_deref()?, message.conversation.clone()?)));
         let answers: HashMap<&str, String> = answers.collect();
         let waiting = self.held.values().filter_map(|held| match &held.item {
-            Item::Message(message) => Some(((**message).clone(), (is_due(held), held.due.is_none()))),
+            Item::Message(message) => Some(((**message).clone(), ((is_due(held), held.due.is_none()), held.due))),
             Item::Call(_) => None,
         });
-        let (mut messages, flags): (Vec<Message>, Vec<(bool, bool)>) = waiting.unzip();
+        let (mut messages, (flags, dues)): (Vec<Message>, (Vec<(bool, bool)>, Vec<Option<u64>>)) = waiting.unzip();
         // A deletion or an edit may name the message only.
         at_home(&mut messages);
         let of_chains = linked(&messages);
@@ -143,7 +151,7 @@ impl Stream {
         if !is_home {
             at_home(&mut messages);
         }
-        Waiting::of(messages, flags)
+        Waiting::of(messages, flags, dues)
     }
 }
 

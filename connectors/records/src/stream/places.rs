@@ -12,6 +12,8 @@ use crate::message::Message;
 pub(super) struct Waiting {
     pub messages: Vec<Message>,
     pub flags: Vec<(bool, bool)>,
+    /// Until when each waits, but for those that wait for their agent.
+    dues: Vec<Option<u64>>,
     pub places: Vec<Place>,
     /// Whether each is deleted.
     pub gone: Vec<bool>,
@@ -97,13 +99,34 @@ pub(super) fn is_part(message: &Message) -> bool {
 
 impl Waiting {
     /// What waits, in its conversations.
-    pub fn of(messages: Vec<Message>, flags: Vec<(bool, bool)>) -> Self {
+    pub fn of(messages: Vec<Message>, flags: Vec<(bool, bool)>, dues: Vec<Option<u64>>) -> Self {
         let removed: HashSet<&str> =
             messages.iter().filter(|message| message.removed).filter_map(|message| message.id.as_deref()).collect();
         let is_gone = |message: &Message| message.id.as_deref().is_some_and(|id| removed.contains(id));
         let gone = messages.iter().map(is_gone).collect();
         let places = places(&messages);
-        Self { messages, flags, places, gone }
+        Self { messages, flags, dues, places, gone }
+    }
+
+    /// These wait longer. Gives the numbers by which they are held, and until when each waits.
+    pub fn wait(&mut self, longer: Vec<(usize, u64)>) -> Vec<(u64, u64)> {
+        for (number, until) in &longer {
+            (self.flags[*number].0, self.dues[*number]) = (false, Some(*until));
+        }
+        longer.into_iter().map(|(number, until)| (self.messages[number].at, until)).collect()
+    }
+
+    /// Until when a message that is not due may still be deleted.
+    fn may_go_until(&self, number: usize) -> Option<u64> {
+        let (is_due, waits) = self.flags[number];
+        self.dues[number].filter(|_| !is_due && !waits)
+    }
+
+    /// Of messages that wait for others, those that are due, and until when they wait. What there is no room for waits for
+    /// none.
+    fn due_of<'a>(&'a self, members: &'a [usize], until: u64) -> impl Iterator<Item = (usize, u64)> + 'a {
+        let has_room = members.iter().all(|number| self.dues[*number] != Some(0));
+        members.iter().filter(move |number| has_room && self.flags[**number].0).map(move |number| (*number, until))
     }
 
     /// The numbers of the messages of each conversation, in their order, each one's versions beside it: first the one that
@@ -143,21 +166,29 @@ impl Waiting {
             return cuts;
         }
         for (name, numbers) in self.in_order(|name| names.contains(name)) {
-            let (mut questions, mut seen): (Vec<&Place>, HashSet<&str>) = Default::default();
+            let (mut questions, mut seen): (Vec<(&Place, bool)>, HashSet<&str>) = Default::default();
+            // Those that are due: what is not due may still be deleted.
+            let mut due: Vec<&Place> = Vec::new();
             // The marks with what they take back, and whether they are due.
             let mut marks: Vec<(&Place, &Place, bool)> = Vec::new();
             for number in numbers {
-                let (message, place) = (&self.messages[number], &self.places[number]);
+                let (message, place, is_due) = (&self.messages[number], &self.places[number], self.flags[number].0);
                 if self.gone[number] || message.id.as_deref().is_some_and(|id| !seen.insert(id)) {
                     continue;
                 }
                 if message.starts {
                     questions.clear();
-                } else if let Some(question) = message.rewind.then(|| questions.pop()).flatten() {
-                    marks.push((place, question, self.flags[number].0));
+                    due.retain(|_| !is_due);
+                } else if message.rewind {
+                    let taken = questions.pop();
+                    marks.extend(taken.map(|(question, _)| (place, question, is_due)));
+                    let is_of_due = !is_due || taken.is_some_and(|(_, is_due)| is_due);
+                    let before = due.pop_if(|_| is_of_due);
+                    marks.extend(before.filter(|_| !is_due).map(|question| (place, question, false)));
                 }
                 if is_question(message) {
-                    questions.push(place);
+                    questions.push((place, is_due));
+                    due.extend(Some(place).filter(|_| is_due));
                 }
             }
             // What follows a question that waits does so, too, if it is a mark that is due.
@@ -176,16 +207,18 @@ impl Waiting {
         cuts
     }
 
-    /// Of each message, which neighbours with one key it belongs to.
-    pub fn merged(&self) -> Vec<Option<usize>> {
-        let mut found = vec![None; self.messages.len()];
+    /// Of each message, which neighbours with one key it belongs to. Also those that wait longer, because what is between
+    /// them and a further one with their key may still be deleted, and until when.
+    pub fn merged(&self) -> (Vec<Option<usize>>, Vec<(usize, u64)>) {
+        let (mut found, mut longer) = (vec![None; self.messages.len()], Vec::new());
         if self.messages.iter().all(|message| message.merge.is_none()) {
-            return found;
+            return (found, longer);
         }
         let whole = whole_ones(&self.messages);
         for numbers in self.in_order(|_| true).into_values() {
             let taken = self.taken_back(&numbers);
             let (mut first, mut last): (Option<usize>, Option<&str>) = (None, None);
+            let (mut members, mut between): (Vec<usize>, Option<u64>) = (Vec::new(), None);
             for number in numbers.into_iter().filter(|number| !self.gone[*number] && !taken.contains(number)) {
                 let message = &self.messages[number];
                 // An edit of what is not here is no neighbour.
@@ -200,14 +233,37 @@ impl Waiting {
                 }
                 last = message.id.as_deref();
                 found[number] = first;
+                let of = members.first().filter(|of| found[**of] != first);
+                let is_further = of.is_some_and(|of| has_key(*of) && !message.starts);
+                if is_further {
+                    longer.extend(between.into_iter().flat_map(|until| self.due_of(&members, until)));
+                }
+                match self.may_go_until(number).filter(|_| of.is_some() && !is_further) {
+                    Some(until) => between = between.max(Some(until)),
+                    None if of.is_none() => members.push(number),
+                    None => (members, between) = (vec![number], None),
+                }
             }
         }
-        found
+        (found, longer)
     }
 
-    /// The parts of a message wait together.
-    pub fn with_parts(&self, cuts: &mut HashMap<String, Place>, merged: &[Option<usize>]) {
-        for (number, first) in merged.iter().enumerate() {
+    /// The numbers of the parts of each message, by the first one, in the order of these.
+    pub fn parts(&self, merged: &[Option<usize>]) -> Vec<(usize, Vec<usize>)> {
+        let mut parts: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (number, of) in merged.iter().enumerate() {
+            if let Some(of) = of {
+                parts.entry(*of).or_default().push(number);
+            }
+        }
+        let mut parts: Vec<(usize, Vec<usize>)> = parts.into_iter().filter(|(_, of)| of.len() > 1).collect();
+        parts.sort_by(|(one, _), (other, _)| self.places[*one].cmp(&self.places[*other]));
+        parts
+    }
+
+    /// What belongs together waits together: the parts of a message, or the questions of a row, each with the first one.
+    pub fn together(&self, cuts: &mut HashMap<String, Place>, firsts: &[Option<usize>]) {
+        for (number, first) in firsts.iter().enumerate() {
             let Some(first) = first.map(|first| &self.places[first]) else { continue };
             let cut = self.messages[number].conversation.as_deref().and_then(|name| cuts.get_mut(name));
             if let Some(cut) = cut.filter(|cut| self.places[number] >= **cut && first < *cut) {
@@ -245,9 +301,9 @@ impl Waiting {
     }
 
     /// Of questions in a row, each at most so many seconds after the one before, all wait for the last one. Gives the numbers
-    /// of messages of those of which some are not due yet, and until when they wait.
-    pub fn rows(&self, burst_s: f64, due: impl Fn(u64) -> Option<u64>) -> Vec<(usize, u64)> {
-        let mut found = Vec::new();
+    /// of messages of those of which some are not due yet, and until when they wait. Also the first one of each one's row.
+    pub fn rows(&self, burst_s: f64) -> (Vec<(usize, u64)>, Vec<Option<usize>>) {
+        let mut found = (Vec::new(), vec![None; self.messages.len()]);
         for numbers in self.in_order(|_| true).into_values() {
             let (taken, mut row) = (self.taken_back(&numbers), Row::default());
             for number in numbers {
@@ -264,13 +320,22 @@ impl Waiting {
                     }
                     continue;
                 }
+                // What is between others may still be deleted.
+                let until = self.may_go_until(number).filter(|_| !row.members.is_empty() && !is_question(message));
+                if let Some(until) = until.filter(|_| message.merge.is_none() || message.merge != row.merge) {
+                    row.between = row.between.max(Some(until));
+                    continue;
+                }
                 // A part of the message before has its time, whoever says it.
                 let is_joined = message.merge.is_some() && message.merge == row.merge && !message.starts;
                 let is_question = is_question(message) || is_joined;
                 let gap = message.time.zip(row.time).map(|(now, before)| (now - before).abs());
                 let gap = gap.filter(|_| !is_joined);
-                if !is_question || message.starts || gap.is_some_and(|gap| gap > burst_s) {
-                    self.end(&mut row, &due, &mut found);
+                let is_other = !is_question || message.starts || gap.is_some_and(|gap| gap > burst_s);
+                if is_other || row.between.is_some() {
+                    let between = row.between.filter(|_| !is_other);
+                    found.0.extend(between.into_iter().flat_map(|until| self.due_of(&row.members, until)));
+                    self.end(&mut row, &mut found);
                 }
                 if is_question {
                     row.members.push(number);
@@ -280,21 +345,22 @@ impl Waiting {
                     row.time = if is_joined { row.time } else { message.time };
                 }
             }
-            self.end(&mut row, &due, &mut found);
+            self.end(&mut row, &mut found);
         }
         found
     }
 
-    fn end(&self, row: &mut Row, due: &impl Fn(u64) -> Option<u64>, found: &mut Vec<(usize, u64)>) {
+    fn end(&self, row: &mut Row, (found, firsts): &mut (Vec<(usize, u64)>, Vec<Option<usize>>)) {
         let Row { members, questions, .. } = std::mem::take(row);
-        let due = |number: &usize| due(self.messages[*number].at);
+        let due = |number: &usize| self.dues[*number];
         let is_any = |is_so: &dyn Fn(&(bool, bool)) -> bool| members.iter().any(|number| is_so(&self.flags[*number]));
-        let is_partly_due = is_any(&|(is_due, _)| *is_due) && is_any(&|(is_due, waits)| !is_due && !waits);
         // What there is no room for is due at once.
-        if !is_partly_due || questions > ROW || members.iter().any(|number| due(number) == Some(0)) {
+        if questions > ROW || members.iter().any(|number| due(number) == Some(0)) {
             return;
         }
-        if let Some(last) = members.iter().filter_map(due).max() {
+        members.iter().for_each(|number| firsts[*number] = members.first().copied());
+        let is_partly_due = is_any(&|(is_due, _)| *is_due) && is_any(&|(is_due, waits)| !is_due && !waits);
+        if let Some(last) = members.iter().filter_map(due).max().filter(|_| is_partly_due) {
             found.extend(members.iter().filter(|number| due(number).is_some()).map(|number| (*number, last)));
         }
     }
@@ -305,6 +371,8 @@ impl Waiting {
 struct Row {
     /// Their numbers, and those of their versions.
     members: Vec<usize>,
+    /// Until when what comes after them may still be deleted.
+    between: Option<u64>,
     questions: usize,
     /// The id, the key and the time of the last one.
     last: Option<String>,

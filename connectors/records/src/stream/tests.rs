@@ -36,29 +36,41 @@ impl Log {
     /// The turns of records that come in this order, one in each second, and settle within `settle` seconds. Before each
     /// record of `ends`, the process ends and another one goes on.
     fn streamed(&self, order: &[usize], settle: u64, ends: &[usize]) -> (Vec<String>, LeftOut) {
-        let mut memory = InMemory::default();
-        let mut stream = Stream::new(self.mapping.options().clone(), BTreeMap::new(), 0);
-        let (mut turns, mut left_out) = (Vec::new(), LeftOut::new());
-        let mut take = |released: Released| {
-            turns.extend(released.turns.into_iter().map(|(turn, _)| turn));
-            released.left_out.into_iter().for_each(|(reason, number)| *left_out.entry(reason).or_default() += number);
-        };
-        for (second, number) in order.iter().enumerate() {
-            if ends.contains(&second) {
-                let stored = serde_json::to_string(&stream.held).unwrap();
-                stream =
-                    Stream::new(self.mapping.options().clone(), serde_json::from_str(&stored).unwrap(), stream.next);
-            }
-            let now = second as u64 * 1000;
-            stream.take(self.items(*number), &format!("log:{number}"), now + settle * 1000);
-            take(stream.release(now, false, &mut memory));
-            let first = stream.held.values().filter_map(|held| held.due).min();
-            assert_eq!(stream.due(), first, "nothing that is due is overlooked");
-        }
-        take(stream.release(0, true, &mut memory));
-        assert_eq!(stream.waiting(), 0);
+        let items = order.iter().map(|number| self.items(*number));
+        let (turns, left_out) = streamed(self.mapping.options(), items, settle, ends);
         (shown(turns), left_out)
     }
+}
+
+/// The turns of items of which some come in each second, and settle within `settle` seconds. Before each second of `ends`,
+/// the process ends and another one goes on.
+fn streamed(
+    options: &Options,
+    items: impl Iterator<Item = Vec<Item>>,
+    settle: u64,
+    ends: &[usize],
+) -> (Vec<Turn>, LeftOut) {
+    let mut memory = InMemory::default();
+    let mut stream = Stream::new(options.clone(), BTreeMap::new(), 0);
+    let (mut turns, mut left_out) = (Vec::new(), LeftOut::new());
+    let mut take = |released: Released| {
+        turns.extend(released.turns.into_iter().map(|(turn, _)| turn));
+        released.left_out.into_iter().for_each(|(reason, number)| *left_out.entry(reason).or_default() += number);
+    };
+    for (second, items) in items.enumerate() {
+        if ends.contains(&second) {
+            let stored = serde_json::to_string(&stream.held).unwrap();
+            stream = Stream::new(options.clone(), serde_json::from_str(&stored).unwrap(), stream.next);
+        }
+        let now = second as u64 * 1000;
+        stream.take(items, &format!("log:{second}"), now + settle * 1000);
+        take(stream.release(now, false, &mut memory));
+        let first = stream.held.values().filter_map(|held| held.due).min();
+        assert_eq!(stream.due(), first, "nothing that is due is overlooked");
+    }
+    take(stream.release(0, true, &mut memory));
+    assert_eq!(stream.waiting(), 0);
+    (turns, left_out)
 }
 
 /// The turns, by conversation.

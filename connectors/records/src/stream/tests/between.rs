@@ -68,6 +68,72 @@ fn an_edit_of_an_earlier_message_is_not_between_parts() {
 }
 
 #[test]
+fn the_parts_of_a_message_that_is_before_what_is_due_are_due() {
+    let records = [
+        (10, r#"{"id": 2, "c": "a", "s": "agent", "t": "Hm.", "o": 2}"#),
+        (11, r#"{"id": 2, "gone": true}"#),
+        (12, r#"{"id": 1, "c": "a", "s": "user", "t": "One", "o": 1, "m": "x"}"#),
+        (14, r#"{"id": 3, "c": "a", "s": "user", "t": "two?", "o": 3, "m": "x"}"#),
+        (15, r#"{"id": 4, "c": "b", "s": "user", "t": "Other?", "o": 4}"#),
+    ];
+    assert_eq!(told(&records, 5, &|_| {}), ["1 user One two? None {}", "1 user Other? None {}"]);
+}
+
+/// What is between them may be deleted as long as it waits.
+#[test]
+fn a_part_waits_for_what_is_between_it_and_a_further_one() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One", "o": 1, "m": "x"}"#),
+        (13, r#"{"id": 2, "c": "a", "s": "agent", "t": "Hm.", "o": 2}"#),
+        (14, r#"{"id": 3, "c": "a", "s": "user", "t": "two?", "o": 3, "m": "x"}"#),
+        (16, r#"{"id": 2, "gone": true}"#),
+        (19, r#"{"id": 4, "c": "b", "s": "user", "t": "Other?", "o": 4}"#),
+    ];
+    let expected = ["1 user One two? None {}", "1 user Other? None {}"];
+    for burst_s in [0.0, 5.0] {
+        assert_eq!(told(&records, 5, &|options| options.burst_s = burst_s), expected, "{burst_s}");
+    }
+    // It is not deleted.
+    let kept = [&records[..3], &records[4..]].concat();
+    let expected = ["1 user One None {}", "1 agent Hm. None {}", "2 user two? None {}", "1 user Other? None {}"];
+    assert_eq!(told(&kept, 5, &|_| {}), expected);
+}
+
+#[test]
+fn a_question_waits_for_what_is_between_it_and_the_next_one_of_its_row() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One", "o": 1}"#),
+        (13, r#"{"id": 2, "c": "a", "s": "agent", "t": "Hm.", "o": 2}"#),
+        (14, r#"{"id": 3, "c": "a", "s": "user", "t": "two?", "o": 3}"#),
+        (16, r#"{"id": 2, "gone": true}"#),
+        (19, r#"{"id": 4, "c": "b", "s": "user", "t": "Other?", "o": 4}"#),
+    ];
+    let burst = |options: &mut Options| options.burst_s = 5.0;
+    assert_eq!(told(&records, 5, &burst), ["1 user One\ntwo? None {}", "1 user Other? None {}"]);
+    let kept = [&records[..3], &records[4..]].concat();
+    let expected = ["1 user One None {}", "1 agent Hm. None {}", "2 user two? None {}", "1 user Other? None {}"];
+    assert_eq!(told(&kept, 5, &burst), expected);
+}
+
+#[test]
+fn a_question_waits_for_a_mark_that_takes_it_back_if_another_one_is_deleted() {
+    for between in
+        [r#"{"id": 2, "c": "a", "s": "user", "t": "Two?", "o": 2}"#, r#"{"id": 2, "c": "a", "begin": true, "o": 2}"#]
+    {
+        let records = [
+            (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#),
+            (13, between),
+            (14, r#"{"id": 3, "c": "a", "back": true, "o": 3}"#),
+            (16, r#"{"id": 2, "gone": true}"#),
+            (19, r#"{"id": 4, "c": "b", "s": "user", "t": "Other?", "o": 4}"#),
+        ];
+        assert_eq!(told(&records, 5, &|_| {}), ["1 user Other? None {}"], "{between}");
+        let kept = [&records[..3], &records[4..]].concat();
+        assert_eq!(told(&kept, 5, &|_| {}), ["1 user One? None {}", "1 user Other? None {}"], "{between}");
+    }
+}
+
+#[test]
 fn what_messages_share_is_no_message_that_others_come_before() {
     let log = Log::of(
         "{id, join: .j, conversation: .c, speaker: .s, text: .t, order: .at}",
