@@ -156,6 +156,8 @@ fn as_one(first: Message, others: Vec<Message>) -> Message {
     let time = by_age.iter().find_map(|message| message.time);
     let order = by_age.iter().find_map(|message| message.order.clone());
     let conversation = by_age.iter().find_map(|message| message.conversation.clone());
+    // What it shares its conversation with is that of the first one, too.
+    let join = by_age.iter().find(|message| !message.join.is_empty()).map_or_else(Vec::new, |one| one.join.clone());
     all.sort_by(|one, other| other.rank.cmp(&one.rank).then_with(|| one.version.cmp(&other.version)));
     let text = all.iter().rev().find(|message| message.text.is_some()).or(all.last());
     let (rank, version) = text.map(|text| (text.rank, text.version.clone())).unwrap_or_default();
@@ -166,7 +168,7 @@ fn as_one(first: Message, others: Vec<Message>) -> Message {
     if best_is_part && let Some(mark) = all.iter().rev().find(is_whole) {
         (best.starts, best.rewind, best.cut) = (mark.starts, mark.rewind, mark.cut);
     }
-    Message { at, again, last, to_agent, time, order, conversation, rank, version, ..best }
+    Message { at, again, last, to_agent, time, order, conversation, rank, version, join, ..best }
 }
 
 /// Whether a message says something about those around it.

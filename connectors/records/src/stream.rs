@@ -202,12 +202,11 @@ impl Stream {
         let mut turns: Vec<(u64, Turn, String)> = Vec::new();
         for (name, messages) in conversations {
             let mut conversation = known::get::<Conversation>(memory, &name).unwrap_or_default();
-            let removed: HashSet<&str> =
-                messages.iter().filter(|message| message.removed).filter_map(|message| message.id.as_deref()).collect();
-            conversation.has_agent |= messages.iter().any(|message| {
-                let is_there = message.id.as_deref().is_none_or(|id| !removed.contains(id));
-                is_there && (is_agent(message) || message.to_agent)
-            });
+            // What is deleted, or has another version, does not count.
+            let is_of_agent = |message: &Message| is_agent(message) || message.to_agent;
+            conversation.has_agent = conversation.has_agent
+                || messages.iter().any(is_of_agent)
+                    && versions(messages.clone(), &mut LeftOut::new()).iter().any(is_of_agent);
             if self.options.with_agent && !conversation.has_agent {
                 // Those that there is no room for are left out.
                 let is_at_end = all && !self.is_kept;

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use jaq_json::Val;
+
 use super::places::{Waiting, at_home, is_part, whole_ones};
 use super::{Held, Place, Stream};
 use crate::assemble::{is_agent, is_shared_only, joined};
@@ -17,19 +19,45 @@ impl Stream {
             Item::Message(_) => None,
         });
         let calls: Vec<(u64, &Call, bool)> = calls.collect();
-        let Some(last) = calls.iter().filter(|call| call.2).map(|(at, call, _)| (&call.order, *at)).max() else {
+        let last = calls.iter().filter(|call| call.2).map(|(at, call, _)| (&call.order, *at)).max();
+        let messages = if calls.is_empty() { HashMap::new() } else { self.last_due(is_due) };
+        if last.is_none() && messages.is_empty() {
             return Vec::new();
-        };
+        }
         let ids: HashSet<&str> =
             calls.iter().filter(|call| call.2).filter_map(|(_, call, _)| call.id.as_deref()).collect();
-        let belongs =
-            |at: u64, call: &Call| (&call.order, at) <= last || call.id.as_deref().is_some_and(|id| ids.contains(id));
+        let is_before_message = |place: (&Option<Val>, u64), call: &Call| match &call.conversation {
+            Some(_) if !call.guess => {
+                let of = [None, call.conversation.as_deref()];
+                of.iter().filter_map(|name| messages.get(name)).any(|message| place <= *message)
+            }
+            _ => messages.values().any(|message| place <= *message),
+        };
+        let belongs = |at: u64, call: &Call| {
+            let place = (&call.order, at);
+            last.is_some_and(|last| place <= last)
+                || is_before_message(place, call)
+                || call.id.as_deref().is_some_and(|id| ids.contains(id))
+        };
         let due: Vec<u64> = calls.iter().filter(|(at, call, _)| belongs(*at, call)).map(|(at, ..)| *at).collect();
         let taken = due.iter().filter_map(|at| self.held.get(at)).filter_map(|held| match &held.item {
             Item::Call(call) => Some((**call).clone()),
             Item::Message(_) => None,
         });
         taken.collect()
+    }
+
+    /// The places of the last messages that are due, by the conversations that they name.
+    fn last_due(&self, is_due: &dyn Fn(&Held) -> bool) -> HashMap<Option<&str>, (&Option<Val>, u64)> {
+        let mut found = HashMap::new();
+        for (number, held) in self.held.iter().filter(|(_, held)| is_due(held)) {
+            if let Item::Message(message) = &held.item {
+                let place = (&message.order, *number);
+                let last = found.entry(message.conversation.as_deref()).or_insert(place);
+                *last = place.max(*last);
+            }
+        }
+        found
     }
 
     /// The messages that are due, and those that belong before them or to them, with their conversations. They may follow
@@ -67,7 +95,15 @@ impl Stream {
             .zip(places)
             .map(|((message, (is_due, _)), place)| *is_due && !is_cut(message, place) && !is_alone(message))
             .collect();
+        let answers: Vec<(&str, Place)> = of_calls
+            .iter()
+            .filter_map(|message| Some((message.conversation.as_deref()?, (message.order.clone(), message.at))))
+            .collect();
         let mut last: HashMap<&str, &Place> = HashMap::new();
+        for (conversation, place) in &answers {
+            let last = last.entry(conversation).or_insert(place);
+            *last = (*last).max(place);
+        }
         let (mut ids, mut agents) = (HashSet::new(), HashSet::new());
         for (number, (message, place)) in messages.iter().zip(places).enumerate() {
             let Some(conversation) = message.conversation.as_deref() else { continue };

@@ -69,3 +69,24 @@ fn chats_that_are_written_anew_give_what_they_have_at_the_end() {
     let live = ["c 1 user When?", "c 1 agent Nine.", "c 1 agent Ten.", "c 2 user Where?"];
     assert_eq!(log.streamed(&[0, 1, 2, 3, 4], 0, &[3]).0, live);
 }
+
+#[test]
+fn messages_and_calls_of_a_conversation_are_in_one_order() {
+    let code = r#"if .q then {id, conversation: "c", order: .at, messages: [{speaker: "user", text: .q}], answer: {speaker: "agent", text: .a}}
+        else {id, conversation: "c", speaker: "user", text: .t, order: .at} end"#;
+    for lines in [
+        r#"{"id": 1, "q": "When?", "a": "Ten.", "at": 2}
+{"id": 2, "t": "Hi.", "at": 1}
+{"id": 3, "t": "Thanks.", "at": 3}"#,
+        r#"{"id": 1, "t": "Thanks.", "at": 3}
+{"id": 2, "q": "When?", "a": "Ten.", "at": 2}
+{"id": 3, "t": "Hi.", "at": 1}"#,
+    ] {
+        let log = Log::of(code, lines);
+        let expected = ["c 1 user Hi.", "c 2 user When?", "c 2 agent Ten.", "c 3 user Thanks."];
+        assert_eq!(log.whole(), expected);
+        for settle in [2, 100] {
+            assert_eq!(log.streamed(&[0, 1, 2], settle, &[1, 2]).0, expected, "{settle} {lines}");
+        }
+    }
+}
