@@ -298,6 +298,9 @@ pub(crate) fn before_hand_over(
     kept
 }
 
+/// Maximum number of questions in a row that are one.
+pub(crate) const ROW: usize = 100;
+
 /// The messages; questions in a row that came in a burst are one. `joined` is told of a message that became a part of
 /// another one.
 pub(crate) fn bursts(messages: Vec<Message>, burst_s: f64, mut joined: impl FnMut(&Message, &Message)) -> Vec<Message> {
@@ -305,8 +308,8 @@ pub(crate) fn bursts(messages: Vec<Message>, burst_s: f64, mut joined: impl FnMu
         return messages;
     }
     let mut kept: Vec<Message> = Vec::new();
-    // The time of the last part.
-    let mut last_time = None;
+    // The time of the last part, and the number of parts.
+    let (mut last_time, mut number) = (None, 0);
     for message in messages {
         let is_question = |message: &Message| {
             message.speaker.as_deref() == Some("user") && has_text(message) && message.turn.is_none()
@@ -316,13 +319,18 @@ pub(crate) fn bursts(messages: Vec<Message>, burst_s: f64, mut joined: impl FnMu
             gap.is_none_or(|gap| gap <= burst_s)
         };
         let time = message.time;
-        match kept.last_mut().filter(|last| is_question(last) && is_question(&message) && is_soon(last)) {
+        let is_further = |last: &&mut Message| is_question(last) && is_question(&message) && is_soon(last);
+        match kept.last_mut().filter(|last| number < ROW && is_further(last)) {
             Some(last) => {
+                number += 1;
                 joined(&message, last);
                 let text = last.text.get_or_insert_default();
                 text.extend(["\n", message.text.as_deref().unwrap_or_default()]);
             }
-            None => kept.push(message),
+            None => {
+                number = 1;
+                kept.push(message);
+            }
         }
         last_time = time;
     }

@@ -90,6 +90,9 @@ pub(crate) struct Said {
     /// What it said, but for the text, if it did not say who speaks or what: another version of it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub so_far: Option<Box<Message>>,
+    /// Whether it is deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_deleted: bool,
 }
 
 /// The turn that a message became.
@@ -207,7 +210,7 @@ impl Said {
     /// What became no turn that another version of the message could change.
     pub fn alone(name: &str, conversation: &Conversation) -> Self {
         let Conversation { last, part, .. } = *conversation;
-        Self { conversation: name.to_owned(), turn: last, part, turned: None, so_far: None }
+        Self { conversation: name.to_owned(), turn: last, part, turned: None, so_far: None, is_deleted: false }
     }
 }
 

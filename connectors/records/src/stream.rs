@@ -44,9 +44,6 @@ pub struct Stream {
     is_kept: bool,
 }
 
-/// Maximum number of questions in a row that wait for each other.
-const ROW: usize = 100;
-
 /// What became of messages that were due.
 #[derive(Debug, Default)]
 pub struct Released {

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use jaq_json::Val;
 
-use super::{Place, ROW};
-use crate::assemble::{age, has_text, is_mark, is_shared_only};
+use super::Place;
+use crate::assemble::{ROW, age, has_text, is_mark, is_shared_only};
 use crate::message::Message;
 
 /// Messages that wait, with their places, and whether each is due and whether it waits for its agent.
@@ -155,7 +155,9 @@ impl Waiting {
 
     /// The questions that what is not due yet takes back, with what follows them: the first one of each conversation.
     pub fn cuts(&self) -> HashMap<String, Place> {
-        let waits = |(message, (is_due, _)): (&Message, &(bool, bool))| message.rewind && !is_due;
+        // What waits for its agent was due.
+        let was_due = |(is_due, waits): (bool, bool)| is_due || waits;
+        let waits = |(message, flags): (&Message, &(bool, bool))| message.rewind && !was_due(*flags);
         let all = self.messages.iter().zip(&self.flags);
         let names: HashSet<&str> = all
             .filter(|(message, flags)| waits((message, flags)))
@@ -172,7 +174,8 @@ impl Waiting {
             // The marks with what they take back, and whether they are due.
             let mut marks: Vec<(&Place, &Place, bool)> = Vec::new();
             for number in numbers {
-                let (message, place, is_due) = (&self.messages[number], &self.places[number], self.flags[number].0);
+                let (message, place) = (&self.messages[number], &self.places[number]);
+                let is_due = was_due(self.flags[number]);
                 if self.gone[number] || message.id.as_deref().is_some_and(|id| !seen.insert(id)) {
                     continue;
                 }
@@ -332,14 +335,15 @@ impl Waiting {
                 let gap = message.time.zip(row.time).map(|(now, before)| (now - before).abs());
                 let gap = gap.filter(|_| !is_joined);
                 let is_other = !is_question || message.starts || gap.is_some_and(|gap| gap > burst_s);
-                if is_other || row.between.is_some() {
-                    let between = row.between.filter(|_| !is_other);
+                let is_full = row.questions >= ROW && !is_joined;
+                if is_other || is_full || row.between.is_some() {
+                    let between = row.between.filter(|_| !is_other && !is_full);
                     found.0.extend(between.into_iter().flat_map(|until| self.due_of(&row.members, until)));
                     self.end(&mut row, &mut found);
                 }
                 if is_question {
                     row.members.push(number);
-                    row.questions += 1;
+                    row.questions += usize::from(!is_joined);
                     row.last.clone_from(&message.id);
                     row.merge.clone_from(&message.merge);
                     row.time = if is_joined { row.time } else { message.time };
@@ -351,11 +355,11 @@ impl Waiting {
     }
 
     fn end(&self, row: &mut Row, (found, firsts): &mut (Vec<(usize, u64)>, Vec<Option<usize>>)) {
-        let Row { members, questions, .. } = std::mem::take(row);
+        let Row { members, .. } = std::mem::take(row);
         let due = |number: &usize| self.dues[*number];
         let is_any = |is_so: &dyn Fn(&(bool, bool)) -> bool| members.iter().any(|number| is_so(&self.flags[*number]));
         // What there is no room for is due at once.
-        if questions > ROW || members.iter().any(|number| due(number) == Some(0)) {
+        if members.iter().any(|number| due(number) == Some(0)) {
             return;
         }
         members.iter().for_each(|number| firsts[*number] = members.first().copied());

@@ -10,7 +10,10 @@ mod edits;
 mod ids;
 mod late;
 mod left;
+mod steps;
 mod wild;
+
+use self::steps::{Bounds, streamed, streamed_within};
 
 /// A program and its log.
 struct Log {
@@ -41,94 +44,6 @@ impl Log {
         let items = order.iter().map(|number| self.items(*number));
         let (turns, left_out) = streamed(self.mapping.options(), items, settle, ends);
         (shown(turns), left_out)
-    }
-}
-
-/// The turns of items of which some come in each second, and settle within `settle` seconds. Before each second of `ends`,
-/// the process ends and another one goes on.
-fn streamed(
-    options: &Options,
-    items: impl Iterator<Item = Vec<Item>>,
-    settle: u64,
-    ends: &[usize],
-) -> (Vec<Turn>, LeftOut) {
-    let bounds = Bounds { waiting: usize::MAX, known: usize::MAX };
-    streamed_within(options, items, settle, ends, &bounds)
-}
-
-/// How much a source has room for.
-struct Bounds {
-    waiting: usize,
-    known: usize,
-}
-
-/// The same, with as much room as a source has.
-fn streamed_within(
-    options: &Options,
-    items: impl Iterator<Item = Vec<Item>>,
-    settle: u64,
-    ends: &[usize],
-    bounds: &Bounds,
-) -> (Vec<Turn>, LeftOut) {
-    let mut memory = Forgetful::default();
-    let mut stream = Stream::new(options.clone(), BTreeMap::new(), 0);
-    let (mut turns, mut left_out) = (Vec::new(), LeftOut::new());
-    let mut take = |released: Released| {
-        turns.extend(released.turns.into_iter().map(|(turn, _)| turn));
-        released.left_out.into_iter().for_each(|(reason, number)| *left_out.entry(reason).or_default() += number);
-    };
-    for (second, items) in items.enumerate() {
-        if ends.contains(&second) {
-            let stored = serde_json::to_string(&stream.held).unwrap();
-            stream = Stream::new(options.clone(), serde_json::from_str(&stored).unwrap(), stream.next);
-        }
-        let now = second as u64 * 1000;
-        stream.take(items, &format!("log:{second}"), now + settle * 1000);
-        let excess = stream.waiting().saturating_sub(bounds.waiting);
-        if excess > 0 {
-            stream.hurry(excess + bounds.waiting / 10);
-        }
-        take(stream.release(now, false, &mut memory));
-        memory.keep(bounds.known);
-        assert!(stream.waiting() <= bounds.waiting.saturating_mul(2), "{} wait", stream.waiting());
-        let first = stream.held.values().filter_map(|held| held.due).min();
-        assert_eq!(stream.due(), first, "nothing that is due is overlooked");
-    }
-    take(stream.release(0, true, &mut memory));
-    assert_eq!(stream.waiting(), 0);
-    (turns, left_out)
-}
-
-/// Remembers what was put last, as the store of a source does.
-#[derive(Default)]
-struct Forgetful {
-    known: HashMap<String, (u64, String)>,
-    ages: BTreeMap<u64, String>,
-    next: u64,
-}
-
-impl Forgetful {
-    /// Forgets what is oldest beyond a number.
-    fn keep(&mut self, most: usize) {
-        while self.known.len() > most {
-            let (_, oldest) = self.ages.pop_first().unwrap();
-            self.known.remove(&oldest);
-        }
-    }
-}
-
-impl Memory for Forgetful {
-    fn get(&mut self, key: &str) -> Option<String> {
-        self.known.get(key).map(|(_, value)| value.clone())
-    }
-
-    fn set(&mut self, key: &str, value: Option<String>) {
-        self.known.remove(key).map(|(age, _)| self.ages.remove(&age));
-        if let Some(value) = value {
-            self.known.insert(key.to_owned(), (self.next, value));
-            self.ages.insert(self.next, key.to_owned());
-            self.next += 1;
-        }
     }
 }
 

@@ -59,7 +59,7 @@ impl Stream {
         self.part(name, conversation, part, memory, left_out, &mut found);
         // What is deleted before it comes is no turn then.
         for id in deleted {
-            known::set(memory, &id, &Said::alone(name, conversation));
+            known::set(memory, &id, &Said { is_deleted: true, ..Said::alone(name, conversation) });
         }
         found
     }
@@ -81,11 +81,13 @@ impl Stream {
                 continue;
             };
             match said.turned.take().filter(|_| self.options.revise) {
+                // It comes again.
+                _ if said.is_deleted => {}
                 Some(turned) => found.push((message.at, taken_back_later(&said, &turned, message.time), true)),
                 None if said.so_far.is_some() => *left_out.entry("deleted").or_default() += 1,
                 None => *left_out.entry("deleted after it was a turn").or_default() += 1,
             }
-            known::set(memory, id, &Said { so_far: None, ..said });
+            known::set(memory, id, &Said { so_far: None, is_deleted: true, ..said });
         }
         unknown
     }
@@ -120,8 +122,10 @@ impl Stream {
                 }
                 continue;
             }
+            let is_deleted = said.is_deleted;
             match if self.options.revise { revised(&message, said, memory) } else { None } {
                 Some(turn) => found.push((message.at, turn, true)),
+                None if is_deleted => *left_out.entry("deleted").or_default() += 1,
                 None => *left_out.entry("again after it was a turn").or_default() += 1,
             }
         }

@@ -4,7 +4,6 @@
 use super::any::Random;
 use super::wild::{Case, int, streamed, whole};
 use super::*;
-use super::{Bounds, streamed_within};
 use crate::message::Message;
 
 /// Messages of which some have the id of another one: in its conversation or in another, with another text.

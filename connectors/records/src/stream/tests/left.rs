@@ -174,3 +174,48 @@ fn after_a_hand_over_users_are_not_answered() {
     assert_eq!(at_times(CHAT, &until, &records, 5), expected);
     assert_eq!(at_times(CHAT, &|_| {}, &records, 5).len(), 5);
 }
+
+/// A hundred questions in a row are one, whatever the order in which they come.
+#[test]
+fn rows_of_many_questions_are_as_long_in_any_order() {
+    let lines: Vec<String> = (0..250).map(|at| format!(r#"{{"id": {at}, "t": "t{at}", "at": {at}}}"#)).collect();
+    let code = "#: {\"burst_s\": 5}\n{id, conversation: \"c\", speaker: \"user\", text: .t, order: .at, time: .at}";
+    let log = Log::of(code, &lines.join("\n"));
+    let expected = log.whole();
+    let lengths: Vec<usize> = expected.iter().map(|turn| turn.lines().count()).collect();
+    assert_eq!(lengths, [100, 100, 50]);
+    for seed in 0..3 {
+        let order = shuffled(250, 6, seed);
+        assert_eq!(log.streamed(&order, 20, &[30, 101, 150, 240]).0, expected, "{seed}");
+    }
+}
+
+#[test]
+fn a_deletion_that_comes_again_is_counted_once() {
+    for (order, revise, expected) in [
+        (&[0, 1, 1, 1][..], false, &[("deleted after it was a turn", 1)][..]),
+        (&[0, 1, 1, 1], true, &[]),
+        (&[1, 1, 1, 0], false, &[("deleted", 1)]),
+        (&[1, 1, 1, 0], true, &[("deleted", 1)]),
+    ] {
+        let log = Log::of(
+            &format!("#: {{\"revise\": {revise}}}\n{{id, conversation: \"c\", speaker: .s, text: .t, removed: .gone}}"),
+            "{\"id\": 1, \"s\": \"user\", \"t\": \"One?\"}\n{\"id\": 1, \"gone\": true}",
+        );
+        assert_eq!(log.streamed(order, 0, &[2]).1, expected.iter().copied().collect(), "{order:?} {revise}");
+    }
+}
+
+/// What waits for its agent has waited for what changes it.
+#[test]
+fn a_mark_that_waits_for_the_agent_keeps_nothing_back() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#),
+        (11, r#"{"id": 2, "c": "a", "s": "user", "t": "Two?", "o": 2}"#),
+        (12, r#"{"id": 3, "c": "a", "back": true, "o": 3}"#),
+        (20, r#"{"id": 4, "c": "a", "s": "agent", "t": "Yes.", "o": 4}"#),
+        (30, r#"{"id": 5, "c": "a", "s": "user", "t": "Late?", "o": 0}"#),
+    ];
+    let expected = ["1 user One? None {}", "1 agent Yes. None {}", "2 user Late? None {}"];
+    assert_eq!(told(&records, 5, &|options| options.with_agent = true), expected);
+}
