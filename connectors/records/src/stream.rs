@@ -51,7 +51,7 @@ pub struct Released {
     pub turns: Vec<(Turn, String)>,
     /// The numbers of those that do not wait any more.
     pub done: Vec<u64>,
-    /// The numbers of those that wait for their agent now.
+    /// The numbers of those that wait for their agent now, or longer than before.
     pub waiting: Vec<u64>,
     /// Number of messages that became no turn, by the reason.
     pub left_out: LeftOut,
@@ -235,16 +235,19 @@ impl Stream {
         for number in &released.done {
             self.held.remove(number);
         }
-        for (number, due) in later {
-            if let Some(held) = self.held.get_mut(&number) {
-                held.due = Some(due);
-            }
-        }
         for number in &released.waiting {
             if let Some(held) = self.held.get_mut(number) {
                 held.due = None;
             }
         }
+        let mut longer = Vec::new();
+        for (number, due) in later {
+            if let Some(held) = self.held.get_mut(&number).filter(|held| held.due.is_some_and(|before| before < due)) {
+                held.due = Some(due);
+                longer.push(number);
+            }
+        }
+        released.waiting.extend(longer);
         self.look();
         turns.sort_by_key(|(at, ..)| *at);
         released.turns.extend(turns.into_iter().map(|(_, turn, position)| (turn, position)));

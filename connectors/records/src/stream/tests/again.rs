@@ -1,6 +1,6 @@
 //! What comes again, and what follows calls, as records come.
 
-use super::Log;
+use super::*;
 
 #[test]
 fn messages_without_an_id_count_once_also_after_restarts() {
@@ -89,4 +89,20 @@ fn messages_and_calls_of_a_conversation_are_in_one_order() {
             assert_eq!(log.streamed(&[0, 1, 2], settle, &[1, 2]).0, expected, "{settle} {lines}");
         }
     }
+}
+
+/// A process that goes on has what it needs to know until when a message waits.
+#[test]
+fn what_waits_longer_is_stored_anew() {
+    let log = Log::of(
+        "{id, conversation: \"c\", speaker: \"user\", text: .t, time: .at}",
+        "{\"id\": 1, \"t\": \"One\", \"at\": 1}\n{\"id\": 2, \"t\": \"two?\", \"at\": 2}",
+    );
+    let options = Options { burst_s: 5.0, ..Options::default() };
+    let (mut stream, mut memory) = (Stream::new(options, BTreeMap::new(), 0), InMemory::default());
+    stream.take(log.items(0), "log:1", 5);
+    stream.take(log.items(1), "log:2", 8);
+    let released = stream.release(5, false, &mut memory);
+    assert_eq!((released.turns.len(), &released.waiting[..]), (0, &[0][..]));
+    assert_eq!(stream.held(0).unwrap().due, Some(8));
 }

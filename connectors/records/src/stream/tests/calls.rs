@@ -36,7 +36,8 @@ fn case(seed: u64) -> Case {
     let (halves, parts, alike, has_order) = (random.one_in(3), random.one_in(3), random.one_in(3), !random.one_in(4));
     let (messages, only_new, chatty) = (random.one_in(3), random.one_in(3), random.one_in(3));
     let burst_s = [0.0, 0.0, 2.0][random.below(3) as usize];
-    let options = Options { burst_s: if messages { 0.0 } else { burst_s }, ..Options::default() };
+    let options =
+        Options { burst_s: if messages { 0.0 } else { burst_s }, revise: random.one_in(2), ..Options::default() };
     let settle = [40, 45, 1_000_000][random.below(3) as usize];
     let mut items: Vec<Item> = Vec::new();
     let mut chats: Vec<(Vec<Message>, Option<String>)> = vec![Default::default(); 3];

@@ -31,27 +31,36 @@ pub(super) fn streamed_within(
     let mut memory = Forgetful::default();
     let mut stream = Stream::new(options.clone(), BTreeMap::new(), 0);
     let (mut turns, mut left_out) = (Vec::new(), LeftOut::new());
+    // What a source has stored.
+    let mut stored: BTreeMap<u64, String> = BTreeMap::new();
     let mut take = |released: Released| {
         turns.extend(released.turns.into_iter().map(|(turn, _)| turn));
         released.left_out.into_iter().for_each(|(reason, number)| *left_out.entry(reason).or_default() += number);
     };
     for (second, items) in items.enumerate() {
         if ends.contains(&second) {
-            let stored = serde_json::to_string(&stream.held).unwrap();
-            stream = Stream::new(options.clone(), serde_json::from_str(&stored).unwrap(), stream.next);
+            let held = stored.iter().map(|(number, held)| (*number, serde_json::from_str(held).unwrap()));
+            stream = Stream::new(options.clone(), held.collect(), stream.next);
         }
         let now = second as u64 * 1000;
-        stream.take(items, &format!("log:{second}"), now + settle * 1000);
+        let new = stream.take(items, &format!("log:{second}"), now + settle * 1000);
         let excess = stream.waiting().saturating_sub(bounds.waiting);
         if excess > 0 {
             stream.hurry(excess + bounds.waiting / 10);
         }
-        take(stream.release(now, false, &mut memory));
+        let released = stream.release(now, false, &mut memory);
+        stored.retain(|number, _| released.done.binary_search(number).is_err());
+        for number in new.chain(released.waiting.iter().copied()) {
+            stored.extend(stream.held(number).map(|held| (number, serde_json::to_string(held).unwrap())));
+        }
+        take(released);
         memory.keep(bounds.known);
         assert!(stream.waiting() <= bounds.waiting.saturating_mul(2), "{} wait", stream.waiting());
         let first = stream.held.values().filter_map(|held| held.due).min();
         assert_eq!(stream.due(), first, "nothing that is due is overlooked");
     }
+    take(stream.release(u64::MAX / 2, false, &mut memory));
+    assert_eq!(stream.waiting(), stream.waiting_for_agents(), "nothing else keeps a message back");
     take(stream.release(0, true, &mut memory));
     assert_eq!(stream.waiting(), 0);
     (turns, left_out)

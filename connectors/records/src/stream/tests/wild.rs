@@ -243,3 +243,19 @@ fn all_that_messages_may_say_gives_the_same_turns_in_any_order() {
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
 }
+
+/// Messages that do not wait for all that belongs to them give other turns, but the same ones however often the process ends.
+#[test]
+fn restarts_change_nothing_if_the_wait_is_short() {
+    for seed in 1..60 {
+        let mut case = case(seed);
+        let mut random = Random::of(seed.wrapping_mul(77_777));
+        case.settle = random.below(12);
+        let mut order = shuffled(case.messages.len(), 6, seed);
+        for at in (0..order.len()).step_by(5).rev() {
+            order.insert((at + 1 + random.below(20) as usize).min(order.len()), order[at]);
+        }
+        let ends: Vec<usize> = (0..order.len()).filter(|_| random.one_in(4)).collect();
+        assert_eq!(streamed(&case, &order, &ends), streamed(&case, &order, &[]), "{seed}");
+    }
+}
