@@ -62,17 +62,16 @@ pub fn assemble(items: Vec<Item>, options: &Options) -> (Vec<Turn>, LeftOut) {
         }
         sort(&mut messages);
         if options.branch {
-            let before = messages.len();
-            messages = branch(messages);
-            let left = (before - messages.len()) as u64;
-            if left > 0 {
-                *left_out.entry("another branch").or_default() += left;
+            let (of_branch, others) = branch(messages);
+            messages = of_branch;
+            if !others.is_empty() {
+                *left_out.entry("another branch").or_default() += others.len() as u64;
             }
         }
         for (part, messages) in (1..).zip(sessions(messages)) {
             let name = if part == 1 { name.clone() } else { format!("{name}#{part}") };
             let glue = options.glue.as_deref().unwrap_or(" ");
-            let messages = merged(taken_back(messages, &mut left_out), glue, |_, _| {});
+            let messages = merged(taken_back(messages, &mut left_out, |_| false), glue, |_, _| {});
             let messages =
                 bursts(before_hand_over(messages, &mut false, options, &mut left_out), options.burst_s, |_, _| {});
             number(&name, messages, &mut turns, &mut left_out);
@@ -232,16 +231,23 @@ fn sessions(messages: Vec<Message>) -> Vec<Vec<Message>> {
     parts
 }
 
-/// The messages without those that are taken back.
-pub(crate) fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<Message> {
+/// The messages without those that are taken back. `earlier` takes back a question that is not among them, if it can.
+pub(crate) fn taken_back(
+    messages: Vec<Message>,
+    left_out: &mut LeftOut,
+    mut earlier: impl FnMut(&Message) -> bool,
+) -> Vec<Message> {
     let (mut kept, mut questions): (Vec<Message>, Vec<usize>) = Default::default();
+    let mut number = 0;
+    let mut take = |from: usize, kept: &mut Vec<Message>| {
+        number += (kept.len() - from) as u64;
+        kept.truncate(from);
+    };
     for message in messages {
         if message.rewind {
             match questions.pop() {
-                Some(at) => {
-                    *left_out.entry("taken back").or_default() += (kept.len() - at) as u64;
-                    kept.truncate(at);
-                }
+                Some(at) => take(at, &mut kept),
+                None if earlier(&message) => take(0, &mut kept),
                 None => *left_out.entry("without a question that it takes back").or_default() += 1,
             }
             // It may say something in its place.
@@ -253,6 +259,9 @@ pub(crate) fn taken_back(messages: Vec<Message>, left_out: &mut LeftOut) -> Vec<
             questions.push(kept.len());
         }
         kept.push(message);
+    }
+    if number > 0 {
+        *left_out.entry("taken back").or_default() += number;
     }
     kept
 }

@@ -64,8 +64,8 @@ pub(crate) fn with_conversations(mut messages: Vec<Message>) -> Vec<Message> {
 }
 
 /// Of each tree of messages the branch on which its conversation ends, as the last record says, or that has the latest one.
-/// Messages that follow one that is not there are of one tree. Messages are in their order.
-pub(crate) fn branch(messages: Vec<Message>) -> Vec<Message> {
+/// Messages that follow one that is not there are of one tree. Messages are in their order. Also those of other branches.
+pub(crate) fn branch(messages: Vec<Message>) -> (Vec<Message>, Vec<Message>) {
     let parents = parents(&messages);
     let root = |at: usize| match &messages[at].parent {
         Some(parent) => (Some(&**parent), 0),
@@ -86,5 +86,9 @@ pub(crate) fn branch(messages: Vec<Message>) -> Vec<Message> {
             at = parents[next];
         }
     }
-    messages.into_iter().zip(kept).filter_map(|(message, is_kept)| is_kept.then_some(message)).collect()
+    let (mut of_branch, mut others) = (Vec::new(), Vec::new());
+    for (message, is_kept) in messages.into_iter().zip(kept) {
+        if is_kept { &mut of_branch } else { &mut others }.push(message);
+    }
+    (of_branch, others)
 }

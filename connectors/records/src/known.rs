@@ -75,7 +75,7 @@ impl Spoke {
 }
 
 /// A message that became a turn, or was left out.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Said {
     /// Its conversation.
     pub conversation: String,
@@ -93,6 +93,12 @@ pub(crate) struct Said {
     /// Whether it is deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_deleted: bool,
+    /// Whether it is on a branch that was left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_left: bool,
+    /// If its turn may be taken back later: the id of what was said before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
 }
 
 /// The turn that a message became.
@@ -105,6 +111,9 @@ pub(crate) struct Turned {
     pub said: u64,
     #[serde(with = "crate::message::value")]
     pub version: Option<jaq_json::Val>,
+    /// Its place in the conversation.
+    #[serde(default, with = "crate::message::value", skip_serializing_if = "Option::is_none")]
+    pub order: Option<jaq_json::Val>,
     /// The rank of what was said.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rank: i64,
@@ -210,7 +219,7 @@ impl Said {
     /// What became no turn that another version of the message could change.
     pub fn alone(name: &str, conversation: &Conversation) -> Self {
         let Conversation { last, part, .. } = *conversation;
-        Self { conversation: name.to_owned(), turn: last, part, turned: None, so_far: None, is_deleted: false }
+        Self { conversation: name.to_owned(), turn: last, part, ..Self::default() }
     }
 }
 

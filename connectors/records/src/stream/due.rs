@@ -152,7 +152,7 @@ impl Stream {
             Item::Message(message) => Some(((**message).clone(), ((is_due(held), held.due.is_none()), held.due))),
             Item::Call(_) => None,
         });
-        let (mut messages, (flags, dues)): (Vec<Message>, (Vec<(bool, bool)>, Vec<Option<u64>>)) = waiting.unzip();
+        let (mut messages, (flags, dues)): (Vec<Message>, (Vec<_>, Vec<_>)) = waiting.unzip();
         // A deletion or an edit may name the message only.
         at_home(&mut messages);
         let of_chains = linked(&messages);

@@ -28,13 +28,15 @@ impl Stream {
         let deleted = self.deleted(&messages, memory, left_out, &mut found);
         let mut messages = versions(messages, left_out);
         sort(&mut messages);
+        let mut left = Vec::new();
         if self.options.branch {
             // What is known tells the branches of what is new.
-            let before = messages.len();
-            messages = branch(messages);
-            let left = (before - messages.len()) as u64;
-            if left > 0 {
-                *left_out.entry("another branch").or_default() += left;
+            let (of_branch, others) = branch(messages);
+            let (taken_up, still_left) = taken_up(of_branch, memory);
+            (messages, left) = (taken_up, others);
+            left.extend(still_left);
+            if !left.is_empty() {
+                *left_out.entry("another branch").or_default() += left.len() as u64;
             }
         }
         let mut part: Vec<Message> = Vec::new();
@@ -57,6 +59,7 @@ impl Stream {
             part.extend(Some(message).filter(has_text));
         }
         self.part(name, conversation, part, memory, left_out, &mut found);
+        leave(name, conversation, &left, memory);
         // What is deleted before it comes is no turn then.
         for id in deleted {
             known::set(memory, &id, &Said { is_deleted: true, ..Said::alone(name, conversation) });
@@ -84,7 +87,7 @@ impl Stream {
                 // It comes again.
                 _ if said.is_deleted => {}
                 Some(turned) => found.push((message.at, taken_back_later(&said, &turned, message.time), true)),
-                None if said.so_far.is_some() => *left_out.entry("deleted").or_default() += 1,
+                None if said.so_far.is_some() || said.is_left => *left_out.entry("deleted").or_default() += 1,
                 None => *left_out.entry("deleted after it was a turn").or_default() += 1,
             }
             known::set(memory, id, &Said { so_far: None, is_deleted: true, ..said });
@@ -104,7 +107,7 @@ impl Stream {
         let mut kept = Vec::new();
         for mut message in messages {
             let known = message.id.as_ref().and_then(|id| known::get::<Said>(memory, id));
-            let Some(said) = known else {
+            let Some(said) = known.filter(|said| !said.is_left) else {
                 kept.push(message);
                 continue;
             };
@@ -155,7 +158,8 @@ impl Stream {
         };
         let mut left: BTreeSet<String> = messages.iter().filter_map(|message| message.id.clone()).collect();
         let glue = self.options.glue.as_deref().unwrap_or(" ");
-        let messages = merged(taken_back(messages, left_out), glue, &mut joined);
+        let earlier = |mark: &Message| self.options.revise && take_back(conversation, mark, memory, found);
+        let messages = merged(taken_back(messages, left_out, earlier), glue, &mut joined);
         let messages = before_hand_over(messages, &mut conversation.is_handed_over, &self.options, left_out);
         let messages = bursts(messages, self.options.burst_s, &mut joined);
         // Those that follow nothing of an earlier time.
@@ -172,9 +176,11 @@ impl Stream {
             }
             let mut last = parent.map_or(conversation.last, |said| said.turn);
             let (version, rank) = (message.version.clone(), message.rank);
+            let order = message.order.clone().filter(|_| self.options.revise);
             let so_far = says_too_little(&message).then(|| Box::new(so_far(&message)));
             let fields = message.fields.clone().filter(|_| self.options.revise);
             let mut turn = turn_of(&id, message, &mut last, left_out);
+            let before = conversation.spoke.as_ref().filter(|_| self.options.revise).and_then(|spoke| spoke.id.clone());
             if let Some(turn) = &mut turn {
                 let is_whole = self.is_whole && conversation.has_agent;
                 Spoke::mark(&mut conversation.spoke, turn, own.clone(), follows.as_deref(), is_whole);
@@ -184,6 +190,7 @@ impl Stream {
                 id: id.clone(),
                 is_agent: turn.speaker == "agent",
                 said: known::hash(&turn.text),
+                order: order.clone(),
                 rank,
                 fields_version: version.clone().filter(|_| fields.is_some()),
                 version,
@@ -198,7 +205,7 @@ impl Stream {
             }
             if let Some(own) = own {
                 left.remove(&own);
-                known::set(memory, &own, &Said { turned, so_far, ..Said::alone(name, conversation) });
+                known::set(memory, &own, &Said { turned, so_far, before, ..Said::alone(name, conversation) });
             }
         }
         // What is left out is known, too, so that it is left out when it comes again.
@@ -206,6 +213,75 @@ impl Stream {
             known::set(memory, &id, &Said::alone(name, conversation));
         }
     }
+}
+
+/// Messages of a branch, and those of them that are of one that was left: as long as nothing new follows them, and no record
+/// ends with them.
+fn taken_up(messages: Vec<Message>, memory: &mut dyn Memory) -> (Vec<Message>, Vec<Message>) {
+    let mut followed: HashSet<String> = HashSet::new();
+    let (mut kept, mut left) = (Vec::new(), Vec::new());
+    for message in messages.into_iter().rev() {
+        let said = message.id.as_ref().and_then(|id| known::get::<Said>(memory, id));
+        let is_new = said.is_none();
+        let was_left = said.is_some_and(|said| said.is_left);
+        let is_taken_up = was_left && (message.last || message.id.as_ref().is_some_and(|id| followed.contains(id)));
+        if was_left && !is_taken_up {
+            left.push(message);
+            continue;
+        }
+        if is_new || is_taken_up {
+            followed.extend(message.parent.clone());
+        }
+        kept.push(message);
+    }
+    kept.reverse();
+    (kept, left)
+}
+
+/// Remembers messages on branches that are left, with the numbers that they would have.
+fn leave(name: &str, conversation: &Conversation, left: &[Message], memory: &mut dyn Memory) {
+    for message in left {
+        let Some(id) = &message.id else { continue };
+        if known::get::<Said>(memory, id).is_some_and(|said| !said.is_left) {
+            continue;
+        }
+        let parent = message.parent.as_ref().and_then(|parent| known::get::<Said>(memory, parent));
+        let before = parent.map_or(conversation.last, |said| said.turn);
+        let own = if message.speaker.as_deref() == Some("user") { before + 1 } else { before.max(1) };
+        let turn = message.turn.unwrap_or(own);
+        known::set(memory, id, &Said { turn, is_left: true, ..Said::alone(name, conversation) });
+    }
+}
+
+/// Maximum number of turns that a mark takes back later.
+const TAKEN_BACK: usize = 100;
+
+/// Takes back the last question of a conversation, and what followed it, if these are turns that may change.
+fn take_back(
+    conversation: &Conversation,
+    mark: &Message,
+    memory: &mut dyn Memory,
+    found: &mut Vec<(u64, Turn, bool)>,
+) -> bool {
+    let mut taken: Vec<(String, Said, Turned)> = Vec::new();
+    let mut next = conversation.spoke.as_ref().and_then(|spoke| spoke.id.clone());
+    let is_there = (0..TAKEN_BACK).any(|_| {
+        let Some(id) = next.take() else { return false };
+        let said = known::get::<Said>(memory, &id).filter(|said| said.part == conversation.part);
+        let Some(mut said) = said.filter(|said| said.turned.is_some() || said.is_deleted) else { return false };
+        next.clone_from(&said.before);
+        // What comes after the mark stays.
+        let is_before = |turned: &mut Turned| mark.order.is_none() || turned.order <= mark.order;
+        let Some(turned) = said.turned.take_if(is_before) else { return false };
+        let is_question = !turned.is_agent;
+        taken.push((id, said, turned));
+        is_question
+    });
+    for (id, said, turned) in taken.into_iter().filter(|_| is_there) {
+        found.push((mark.at, taken_back_later(&said, &turned, mark.time), true));
+        known::set(memory, &id, &Said { is_deleted: true, ..said });
+    }
+    is_there
 }
 
 /// Whether another version of a message has to say who speaks, or what.

@@ -11,10 +11,10 @@ const OF_FAULTS: [u64; 6] = [88, 115, 304, 306, 360, 362];
 /// How calls say of which conversation they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Named {
-    ByName,
-    ByAnswer,
-    ByMessages,
-    ByGroup,
+    Name,
+    Answer,
+    Messages,
+    Group,
 }
 
 struct Case {
@@ -32,7 +32,7 @@ fn said(speaker: &str, text: String) -> Message {
 /// A log of calls, and of messages that follow their answers.
 fn case(seed: u64) -> Case {
     let mut random = Random::of(seed);
-    let named = [Named::ByName, Named::ByAnswer, Named::ByMessages, Named::ByGroup][random.below(4) as usize];
+    let named = [Named::Name, Named::Answer, Named::Messages, Named::Group][random.below(4) as usize];
     let (halves, parts, alike, has_order) = (random.one_in(3), random.one_in(3), random.one_in(3), !random.one_in(4));
     let (messages, only_new, chatty) = (random.one_in(3), random.one_in(3), random.one_in(3));
     let burst_s = [0.0, 0.0, 2.0][random.below(3) as usize];
@@ -46,7 +46,7 @@ fn case(seed: u64) -> Case {
         let (chat, last) = &mut chats[number];
         let round = chat.len();
         if messages && last.is_some() && random.one_in(5) {
-            let name = (named == Named::ByName).then(|| format!("c{number}"));
+            let name = (named == Named::Name).then(|| format!("c{number}"));
             let followed = last.clone().filter(|_| name.is_none());
             let message = Message {
                 id: Some(format!("m{at}")),
@@ -63,7 +63,7 @@ fn case(seed: u64) -> Case {
         for _ in 0..if chatty { 1 + random.below(3) } else { 1 } {
             chat.push(said("user", format!("q{own}.{}", chat.len() - round)));
         }
-        let from = if only_new && matches!(named, Named::ByName | Named::ByAnswer) { round } else { 0 };
+        let from = if only_new && matches!(named, Named::Name | Named::Answer) { round } else { 0 };
         let mut asked: Vec<Message> = chat[from..].to_vec();
         if parts {
             for (place, message) in asked.iter_mut().enumerate() {
@@ -74,10 +74,10 @@ fn case(seed: u64) -> Case {
         let answer = Message { id: Some(format!("r{at}")), ..said("agent", format!("a{own}")) };
         let call = Call {
             id: Some(format!("call{at}")),
-            conversation: (named == Named::ByName).then(|| format!("c{number}")),
-            parent: last.clone().filter(|_| named == Named::ByAnswer),
-            guess: matches!(named, Named::ByMessages | Named::ByGroup),
-            group: (named == Named::ByGroup).then(|| format!("g{number}")),
+            conversation: (named == Named::Name).then(|| format!("c{number}")),
+            parent: last.clone().filter(|_| named == Named::Answer),
+            guess: matches!(named, Named::Messages | Named::Group),
+            group: (named == Named::Group).then(|| format!("g{number}")),
             order: has_order.then(|| int(at)),
             time: Some(at as f64),
             ..Call::default()

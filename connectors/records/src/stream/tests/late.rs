@@ -113,3 +113,45 @@ fn late_edits_give_what_the_whole_log_says() {
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn late_marks_and_deletions_give_what_the_whole_log_says() {
+    for seed in 1..100 {
+        let mut random = Random::of(seed);
+        let options = Options { revise: true, ..Options::default() };
+        let (mut messages, mut last_mark): (Vec<Message>, u64) = (Vec::new(), 0);
+        for at in 1..30_u64 {
+            let id = Some(at.to_string());
+            let conversation = Some(if random.one_in(3) { "b" } else { "a" }.to_owned());
+            let order = Some(int(at));
+            let speaker = Some(if random.one_in(3) { "agent" } else { "user" }.to_owned());
+            let message = Message { id, conversation, order, ..Message::default() };
+            messages.push(match random.below(6) {
+                0 => {
+                    last_mark = at;
+                    Message { rewind: true, ..message }
+                }
+                // What a mark has taken back is not deleted.
+                1 if at > last_mark + 1 => {
+                    let of = last_mark + 1 + random.below(at - last_mark - 1);
+                    Message { id: Some(of.to_string()), removed: true, ..Message::default() }
+                }
+                _ => Message { speaker, text: Some(format!("t{at}")), ..message },
+            });
+        }
+        let settle = random.below(4);
+        let case = Case { kinds: vec![], options, messages, settle, may_shuffle: false, may_double: true };
+        let number = case.messages.len();
+        let items = case.messages.iter().map(|message| Item::Message(Box::new(message.clone()))).collect();
+        let mut expected = at_end(assemble(items, &case.options).0);
+        let ends: Vec<usize> = (0..number).filter(|_| random.one_in(4)).collect();
+        // Marks come later than what they take back.
+        let late = |at: usize| if case.messages[at].rewind { at + (seed % 6) as usize } else { at };
+        let mut order: Vec<usize> = (0..number).collect();
+        order.sort_by_key(|at| late(*at));
+        let mut found = at_end(streamed(&case, &order, &ends).0);
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected, "{seed}");
+    }
+}

@@ -47,6 +47,44 @@ fn a_branch_that_was_left_is_no_turn_when_its_chat_comes_again() {
     assert_eq!(told(&records, 5, &|options| options.branch = true), expected);
 }
 
+/// It is one if something new follows it.
+#[test]
+fn a_branch_that_was_left_is_no_turn_when_a_message_of_it_comes_again() {
+    let one = (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#);
+    let left = r#"{"id": 2, "c": "a", "p": 1, "s": "agent", "t": "This.", "o": 2}"#;
+    let that = (10, r#"{"id": 3, "c": "a", "p": 1, "s": "agent", "t": "That.", "o": 3}"#);
+    let next = r#"{"id": 4, "c": "a", "p": 2, "s": "user", "t": "Two?", "o": 4}"#;
+    let first = ["1 user One? None {}", "1 agent That. None {}"];
+    let both = [&first[..], &["1 agent This. None {}", "2 user Two? None {}"]].concat();
+    let alone = [&first[..], &["2 user Two? None {}"]].concat();
+    for (further, expected) in [
+        (vec![(30, left), (40, left)], &first[..]),
+        (vec![(30, left), (40, left), (40, next)], &both),
+        (vec![(30, left), (40, next)], &alone),
+    ] {
+        let records = [&[one, (10, left), that], &further[..]].concat();
+        assert_eq!(told(&records, 5, &|options| options.branch = true), expected, "{further:?}");
+    }
+}
+
+#[test]
+fn a_mark_that_comes_late_takes_back_turns_that_may_change() {
+    let records = [
+        (10, r#"{"id": 1, "c": "a", "s": "user", "t": "One?", "o": 1}"#),
+        (20, r#"{"id": 2, "c": "a", "s": "user", "t": "Two?", "o": 2}"#),
+        (30, r#"{"id": 3, "c": "a", "s": "agent", "t": "Yes.", "o": 3}"#),
+        (40, r#"{"id": 4, "c": "a", "back": true, "o": 4}"#),
+        (50, r#"{"id": 4, "c": "a", "back": true, "o": 4}"#),
+        (60, r#"{"id": 5, "c": "a", "s": "user", "t": "Three?", "o": 5}"#),
+    ];
+    let said = ["1 user One? None {}", "2 user Two? None {}", "2 agent Yes. None {}"];
+    let taken = ["2 agent  None {}", "2 user  None {}"];
+    let last = ["3 user Three? None {}"];
+    for (revise, expected) in [(true, [&said[..], &taken, &last].concat()), (false, [&said[..], &last].concat())] {
+        assert_eq!(told(&records, 5, &|options| options.revise = revise), expected, "{revise}");
+    }
+}
+
 #[test]
 fn a_mark_may_say_something_itself() {
     let records = [
