@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 pub use self::sampling::{Sampling, SamplingFields};
 pub use self::spoken::Spoken;
@@ -314,6 +315,15 @@ pub trait Generator: Send + Sync {
     ) -> BoxFuture<'static, Result<Generation, InferenceError>>;
     /// Number of tokens of a text in the model's tokenization; estimated if its tokenizer is not available.
     fn count(&self, text: &str) -> usize;
+    /// Checks that a reply can have a form ([`Sampling::format`]), as far as that is known without a prompt. Blocks while it
+    /// computes.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::Form`]: no reply can have it.
+    fn check_form(&self, _: &Json) -> Result<(), InferenceError> {
+        Ok(())
+    }
     /// Whether a text begins with thoughts without an opening tag, because a server's chat template
     /// writes that tag; `None` if only the texts tell.
     fn unmarked_thoughts(&self) -> Option<bool> {

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_first_that_did_not_fail_is_given() {
         let hits = |ids: &[(&str, f32)]| Value::Hits(Arc::new(Hits { query: Query::new("q"), hits: list(ids) }));
-        let failed = || Value::Failed(Failure { node: "dense".into(), reason: "the model is down".into() });
+        let failed = || Value::Failed(Failure::new("dense", "the model is down"));
         let config = |on_empty| FallbackConfig { inputs: vec!["dense".into(), "lexical".into()], on_empty };
         let some = hits(&[("a", 1.0)]);
 

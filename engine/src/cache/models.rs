@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde_json::Value as Json;
 
 use super::{InferenceCache, Key};
 use crate::component::Model;
@@ -285,6 +286,10 @@ impl Generator for Remembered<dyn Generator> {
 
     fn count(&self, text: &str) -> usize {
         self.inner.count(text)
+    }
+
+    fn check_form(&self, form: &Json) -> Result<(), InferenceError> {
+        self.inner.check_form(form)
     }
 
     fn unmarked_thoughts(&self) -> Option<bool> {

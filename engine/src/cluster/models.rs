@@ -13,6 +13,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use tokio::sync::mpsc;
 
 use super::peers::{AnswerParts, Peers};
@@ -45,11 +46,16 @@ enum ModelCall {
     EmbedTokens(Vec<String>, Role),
     EmbedSparse(Vec<String>, Role),
     ScorePairs(String, Vec<String>),
-    Generate(Prompt, Sampling),
+    /// The sampling is as JSON: it leaves out what is not set, which the wire's own form cannot.
+    Generate(Prompt, String),
     Likelihood(Vec<String>, String),
 }
 
 impl ModelCall {
+    fn generate(prompt: &Prompt, sampling: &Sampling) -> Self {
+        Self::Generate(prompt.clone(), serde_json::to_string(sampling).unwrap_or_default())
+    }
+
     /// What it costs, in bytes of text.
     fn cost(&self) -> usize {
         let all = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
@@ -159,6 +165,7 @@ impl SharedModels {
                     true => TextStream::new(move |piece| parts.send(Bytes(piece.as_bytes().to_vec()))),
                     false => TextStream::default(),
                 };
+                let sampling = serde_json::from_str(&sampling).map_err(|error| error.to_string())?;
                 let generator = own.generator.as_ref().ok_or_else(lacks)?;
                 encode(&generator.generate_streamed(prompt, sampling, stream).await)
             }
@@ -415,12 +422,16 @@ impl Generator for Shared<dyn Generator> {
         stream: TextStream,
     ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let (by, inner) = (self.by.clone(), self.inner.clone());
-        let call = ModelCall::Generate(prompt.clone(), sampling.clone());
+        let call = ModelCall::generate(&prompt, &sampling);
         by.call(call, stream.clone(), move || inner.generate_streamed(prompt, sampling, stream)).boxed()
     }
 
     fn count(&self, text: &str) -> usize {
         self.inner.count(text)
+    }
+
+    fn check_form(&self, form: &Json) -> Result<(), InferenceError> {
+        self.inner.check_form(form)
     }
 
     fn unmarked_thoughts(&self) -> Option<bool> {
@@ -433,6 +444,20 @@ mod tests {
     use super::*;
     use crate::cluster::Shape;
     use crate::metrics::Metrics;
+
+    #[test]
+    fn a_generation_arrives_as_it_was_asked_for() {
+        let form = serde_json::json!({ "type": "json_schema", "json_schema": { "schema": { "minimum": 0.1 } } });
+        for format in [None, Some(form)] {
+            let sampling = Sampling { temperature: 0.7, seed: u64::MAX, format, ..Sampling::default() };
+            let call = ModelCall::generate(&Prompt { messages: Vec::new() }, &sampling);
+            let (model, fingerprint) = ("llm".to_owned(), "f".to_owned());
+            let question = ModelQuestion { model, fingerprint, call, is_streamed: true };
+            let arrived: ModelQuestion = decode(&encode(&question).unwrap()).unwrap();
+            let ModelCall::Generate(_, text) = arrived.call else { panic!("{:?}", arrived.call) };
+            assert_eq!((serde_json::from_str::<Sampling>(&text).unwrap(), arrived.is_streamed), (sampling, true));
+        }
+    }
 
     #[test]
     fn a_call_goes_to_the_process_that_has_the_least_to_do() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use serde_json::Value as Json;
 
 use super::gathered::Gathered;
 use super::thoughts::{self, Reply, Splitter};
@@ -133,6 +134,10 @@ impl Generator for Spoken {
 
     fn count(&self, text: &str) -> usize {
         self.inner.count(text)
+    }
+
+    fn check_form(&self, form: &Json) -> Result<(), InferenceError> {
+        self.inner.check_form(form)
     }
 
     fn unmarked_thoughts(&self) -> Option<bool> {

@@ -368,6 +368,16 @@ pub struct Failure {
     pub node: Arc<str>,
     /// The error.
     pub reason: Arc<str>,
+    /// Whether its language model cannot give the form that the caller asks for: the caller's error, and not the node's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_form: bool,
+}
+
+impl Failure {
+    /// A node's own error.
+    pub fn new(node: impl Into<Arc<str>>, reason: impl Into<Arc<str>>) -> Self {
+        Self { node: node.into(), reason: reason.into(), of_form: false }
+    }
 }
 
 /// The value on a port: exactly one per turn.

@@ -25,8 +25,9 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 use tokio_util::sync::CancellationToken;
 
+use super::retry::{self, Failed};
 use super::watched::NodeRead;
-use super::{Flow, RunningNode, TurnsShared, retry};
+use super::{Flow, RunningNode, TurnsShared};
 use crate::adjust::skipped;
 use crate::ask::Caller;
 use crate::component::{Call, Operator, Warnings, WatchSlot};
@@ -145,7 +146,8 @@ pub(super) fn build<'s>(
                 let adjust = flow.context.caller.as_ref().map(Caller::adjust);
                 if adjust.is_some_and(|adjust| adjust.skip.contains(&id)) {
                     let value = port.and_then(|port| skipped(port, &inputs, &flow.item.turn));
-                    let value = value.unwrap_or_else(|| Value::Failed(failure(&id, "it cannot be skipped")));
+                    let value =
+                        value.unwrap_or_else(|| Value::Failed(Failure::new(id.clone(), "it cannot be skipped")));
                     let note = "skipped by the caller".to_owned();
                     let flow = flow.then(value, together(&id, &warnings, vec![note]));
                     shared.observe(&id, &flow, None);
@@ -189,10 +191,11 @@ pub(super) fn build<'s>(
                     asker.tokens.add(&node, &tokens);
                     by_model.activity.spent(&tokens);
                     let value = match called {
-                        Ok(value) => {
-                            readable(value, &asker).unwrap_or_else(|reason| Value::Failed(failure(&node, reason)))
+                        Ok(value) => readable(value, &asker)
+                            .unwrap_or_else(|reason| Value::Failed(Failure::new(node.clone(), reason))),
+                        Err(Failed { reason, of_form }) => {
+                            Value::Failed(Failure { of_form, ..Failure::new(node.clone(), reason) })
                         }
-                        Err(reason) => Value::Failed(failure(&node, &reason)),
                     };
                     // A turn whose caller has left is not the node's failure.
                     let has_left = left.is_some_and(|left| left.is_cancelled());
@@ -298,17 +301,13 @@ fn readable(value: Value, turn: &Turn) -> Result<Value, &'static str> {
     }
 }
 
-fn failure(node: &Arc<str>, reason: &str) -> Failure {
-    Failure { node: node.clone(), reason: reason.into() }
-}
-
 /// The result of a call. If the caller cancels first, the call and its model calls are dropped.
 async fn unless_cancelled(
     cancelled: Option<CancellationToken>,
-    call: impl Future<Output = Result<Value, String>>,
-) -> Result<Value, String> {
+    call: impl Future<Output = Result<Value, Failed>>,
+) -> Result<Value, Failed> {
     let Some(cancelled) = cancelled else { return call.await };
-    cancelled.run_until_cancelled(call).await.unwrap_or_else(|| Err("the caller cancelled the turn".to_owned()))
+    cancelled.run_until_cancelled(call).await.unwrap_or_else(|| Err("the caller cancelled the turn".into()))
 }
 
 /// The warnings of all inputs and of this node, sorted and without duplicates.

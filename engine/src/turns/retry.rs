@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use crate::component::{Call, Operator, Warnings};
+use crate::component::{Call, Operator, OperatorError, Warnings};
+use crate::inference::InferenceError;
 use crate::plan::Retries;
 use crate::record::Value;
 
@@ -16,9 +17,29 @@ fn pause(retries: &Retries, attempt: u32) -> Duration {
     Duration::from_millis(doubled.min(retries.most_ms))
 }
 
+/// Why an operator failed.
+pub(super) struct Failed {
+    pub reason: String,
+    /// Whether its language model cannot give the form that the caller asks for.
+    pub of_form: bool,
+}
+
+impl From<&str> for Failed {
+    fn from(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), of_form: false }
+    }
+}
+
+impl From<OperatorError> for Failed {
+    fn from(error: OperatorError) -> Self {
+        let of_form = matches!(error, OperatorError::Inference(InferenceError::Form(_)));
+        Self { reason: error.to_string(), of_form }
+    }
+}
+
 /// Returns the operator's value, or the reason of the failure. Pauses do not block a thread. Warnings
 /// of failed attempts are dropped, but a warning reports the number of attempts.
-pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retries) -> Result<Value, String> {
+pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retries) -> Result<Value, Failed> {
     let Call { turn, inputs, snapshot, warnings, stream, weights, format, watch } = call;
     let mut attempt = 1;
     loop {
@@ -48,9 +69,9 @@ pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retri
                 attempt += 1;
                 continue;
             }
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => Err(error.into()),
             Ok(Ok(value)) => Ok(value),
-            Err(_) => Err("the operator panicked".to_owned()),
+            Err(_) => Err("the operator panicked".into()),
         };
         own.take().into_iter().for_each(|note| warnings.add(note));
         if attempt > 1 {

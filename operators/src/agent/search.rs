@@ -228,7 +228,7 @@ impl Search {
         let mut values: Vec<Value> = Vec::new();
         let mut errors: BTreeMap<Arc<str>, OperatorError> = BTreeMap::new();
         for Built { id, operator, inputs } in &self.members {
-            let failure = |reason: String| Value::Failed(Failure { node: id.clone(), reason: reason.into() });
+            let failure = |reason: String| Value::Failed(Failure::new(id.clone(), reason));
             let inputs: Vec<Value> =
                 inputs.iter().map(|input| input.map_or_else(|| query.clone(), |at| values[at].clone())).collect();
             let failed = inputs.iter().find(|input| matches!(input, Value::Failed(_))).cloned();
@@ -256,7 +256,7 @@ impl Search {
         }
         match values.pop() {
             Some(Value::Hits(hits)) => Ok(hits),
-            Some(Value::Failed(Failure { node, reason })) => Err(errors
+            Some(Value::Failed(Failure { node, reason, .. })) => Err(errors
                 .remove(&node)
                 .unwrap_or_else(|| OperatorError::Component(ComponentError::new(reason.to_string())))),
             _ => Err(OperatorError::Port("no hits")),

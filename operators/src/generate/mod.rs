@@ -18,6 +18,7 @@
 //! fails. Cost: one model call per turn.
 
 mod draft;
+mod form;
 
 use std::sync::Arc;
 
@@ -226,18 +227,22 @@ impl Generate {
         call: &Call,
         query: Query,
         mut hits: Vec<Hit>,
-        prompt: Prompt,
+        mut prompt: Prompt,
         sampling: Sampling,
     ) -> Result<Value, OperatorError> {
-        let generation = self.generator.generate_streamed(prompt, sampling, call.stream.clone()).await?;
+        let is_object = form::is_object(&sampling);
+        if is_object {
+            form::ask_for_object(&mut prompt);
+        }
+        let written = self.generator.generate_streamed(prompt, sampling, call.stream.clone()).await;
+        let generation = written.map_err(form::refused)?;
         hits.truncate(hits.len().saturating_sub(generation.left_out));
-        let mut checks = Map::new();
+        let mut checks = Map::from_iter([(FORM.to_owned(), json!("json"))]);
         let text = generation.text.trim();
         if generation.finish == Finish::Length {
             checks.insert("finish".into(), json!(generation.finish));
-        } else if serde_json::from_str::<serde_json::Value>(text).is_err() {
-            let reason = "the reply is no JSON: the model's server does not keep to `response_format`";
-            return Err(InferenceError::Failed(reason.to_owned()).into());
+        } else {
+            form::check(text, is_object)?;
         }
         Ok(self.answer(query, text, Status::Answered, hits, checks))
     }
@@ -292,6 +297,9 @@ pub(crate) fn says_idk(text: &str, idk: &str) -> bool {
 fn plain(text: &str) -> String {
     words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>().join(" ")
 }
+
+/// The check of an answer that has the form for which its caller has asked: later nodes leave its text alone.
+pub(crate) const FORM: &str = "form";
 
 /// The check with the evidence that a model named for a short answer.
 pub(crate) const EVIDENCE: &str = "evidence";

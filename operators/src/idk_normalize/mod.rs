@@ -51,6 +51,7 @@ use rules::{Phrases, default_patterns, default_prefixes};
 
 use crate::declines::{Head, Reader, Stance, prepare};
 use crate::evidence::support;
+use crate::generate::FORM;
 use crate::models::{embedder, generator};
 use crate::template::Template;
 
@@ -228,6 +229,10 @@ impl Operator for IdkNormalize {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
             let mut answer = Answer::clone(call.answer(0)?);
+            if answer.checks.contains_key(FORM) {
+                // A sentence has not the form that the caller asks for.
+                return Ok(Value::Answer(Arc::new(answer)));
+            }
             let stance = self.rules.read(&self.reader, &answer.text).await.unwrap_or_else(|error| {
                 call.warnings.add(format!("the learned label is missing ({error})"));
                 self.rules.stance(&answer.text)

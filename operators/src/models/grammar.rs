@@ -9,7 +9,7 @@ use std::sync::Arc;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory, token_bytes_from_tokenizer_json};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 use turnflow_engine::inference::InferenceError;
 
@@ -35,13 +35,26 @@ impl Grammars {
         made().map(Self).map_err(wrong)
     }
 
-    /// The grammar of a form, which is a `response_format` with a JSON schema.
+    /// Checks that a reply can have a form.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Grammars::of`], or nothing can begin the reply.
+    pub fn check(&self, format: &Value) -> Result<(), InferenceError> {
+        // Some schemas turn out to be too large, or to say nothing, with the first token only.
+        self.of(format)?.0.compute_mask_or_eos().map_err(wrong).map(drop)
+    }
+
+    /// The grammar of a form, which is a `response_format`: any JSON object, or JSON with a schema.
     ///
     /// # Errors
     ///
     /// There is no schema, or it has something that a grammar cannot say.
     pub fn of(&self, format: &Value) -> Result<Grammar, InferenceError> {
-        let mut schema = format["json_schema"]["schema"].clone();
+        let mut schema = match format["type"].as_str() {
+            Some("json_object") => json!({ "type": "object" }),
+            _ => format["json_schema"]["schema"].clone(),
+        };
         if !schema.is_object() {
             return Err(InferenceError::Form("the form of the reply has no JSON schema".to_owned()));
         }
@@ -58,7 +71,7 @@ impl Grammars {
         match grammar.get_error() {
             None => Ok(Grammar(grammar)),
             Some(error) => {
-                Err(InferenceError::Form(format!("a model cannot be held to this JSON schema: {}", shown(&error))))
+                Err(InferenceError::Form(format!("the model cannot be held to this JSON schema: {}", shown(&error))))
             }
         }
     }
@@ -98,7 +111,20 @@ fn wrong(error: impl std::fmt::Display) -> InferenceError {
     InferenceError::Form(format!("the reply cannot be held to its form: {}", shown(&error.to_string())))
 }
 
-/// An error of the grammar without the mark for its details.
-fn shown(error: &str) -> &str {
-    error.trim_end_matches("<non-verbose/>").trim_end()
+/// An error of the grammar in words for the caller, who knows nothing of the library and cannot set its options.
+fn shown(error: &str) -> String {
+    let error = error.trim_end_matches("<non-verbose/>").trim_end();
+    if let Some((_, keys)) = error.split_once("Unimplemented keys: ") {
+        return format!("these keywords are not supported: {}", keys.trim_matches(['[', ']']).replace('"', "`"));
+    }
+    if error.contains("oneOf constraints are not supported") {
+        return "`oneOf` is supported only if its schemas exclude each other: use `anyOf`".to_owned();
+    }
+    if let Some((_, reference)) = error.split_once("without 'referencing' feature; ") {
+        return format!("only references to parts of the schema (`#/…`) are supported: {reference}");
+    }
+    if error.contains("NoExtensionBias") {
+        return "nothing keeps to it; it may refer to itself without an end".to_owned();
+    }
+    error.to_owned()
 }

@@ -16,6 +16,7 @@ use turnflow_engine::record::{AnswerRecord, Status, Value};
 use crate::app::App;
 use crate::citations::Sources;
 use crate::error::ApiError;
+use crate::format::Format;
 use crate::limits::Deadline;
 use crate::links::Links;
 use crate::numbered::Numbered;
@@ -123,8 +124,10 @@ pub struct Asking {
     /// Number of passages that the writers of the answer may cite.
     passages: usize,
     numbered: Numbered,
-    /// Whether the answer must be JSON.
-    formed: bool,
+    /// The form that the answer must have.
+    form: Option<Format>,
+    /// Why the language model cannot give that form.
+    refused: Option<Arc<str>>,
 }
 
 impl Asking {
@@ -143,7 +146,6 @@ impl Asking {
         let outline = served.outline();
         check_collection(&outline, request.collection.as_deref())?;
         begun(&served).await?;
-        let formed = !request.adjust.formats.is_empty();
         let events = served.engine().ask(request);
         Ok(Self {
             events,
@@ -159,8 +161,15 @@ impl Asking {
             links,
             passages: 0,
             numbered: Numbered::default(),
-            formed,
+            form: None,
+            refused: None,
         })
+    }
+
+    /// The same for an answer of a form, which the request asks for.
+    #[must_use]
+    pub fn formed(self, form: Option<Format>) -> Self {
+        Self { form, ..self }
     }
 
     async fn next(&mut self) -> Result<Piece, ApiError> {
@@ -174,6 +183,9 @@ impl Asking {
                 Some(Event::Node { value: Value::Hits(hits), .. }) => {
                     self.passages = self.passages.max(hits.hits.len())
                 }
+                Some(Event::Node { value: Value::Failed(failure), .. }) if failure.of_form => {
+                    self.refused = Some(failure.reason);
+                }
                 Some(Event::Node { .. }) => {}
                 Some(Event::Delta { node, text }) => {
                     // Drafts, and the text of other nodes, are not the answer.
@@ -183,9 +195,9 @@ impl Asking {
                     self.written.push_str(&text);
                     // Nodes behind this one may change the text.
                     let certain = self.outline.effects.certain(&node, &self.written);
-                    let certain = match self.formed {
-                        true => certain,
-                        false => self.numbered.certain(&certain, self.passages),
+                    let certain = match self.form {
+                        Some(_) => certain,
+                        None => self.numbered.certain(&certain, self.passages),
                     };
                     let piece = match certain.trim_end().strip_prefix(self.sent.as_str()) {
                         Some(piece) if !piece.is_empty() => Arc::<str>::from(piece),
@@ -205,6 +217,9 @@ impl Asking {
     }
 
     fn finish(&mut self, record: AnswerRecord) -> Result<Finished, ApiError> {
+        if let (Status::Failed, Some(form), Some(reason)) = (record.status, &self.form, &self.refused) {
+            return Err(form.refused(reason));
+        }
         if record.status == Status::Failed {
             return Err(failed(&self.app, &record));
         }
@@ -212,20 +227,22 @@ impl Asking {
             self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
         }
         let is_whole = finish_of(&record) == Finish::Stop;
-        if self.formed && is_whole && serde_json::from_str::<serde_json::Value>(&record.answer).is_err() {
+        if self.form.is_some() && is_whole && serde_json::from_str::<serde_json::Value>(&record.answer).is_err() {
             let problem = "the answer is no JSON, because another node than the language model has given it";
             return Err(ApiError::server(problem).code("not_in_the_form"));
         }
         // What is in brackets in JSON is no citation.
-        let answer = match self.formed {
-            true => record.answer.to_string(),
-            false => self.numbered.text(&record.answer, record.hits.len()),
+        let answer = match self.form {
+            Some(_) => record.answer.to_string(),
+            None => self.numbered.text(&record.answer, record.hits.len()),
         };
         Ok(Finished {
             rest: rest_of(&answer, &self.sent),
             finish: finish_of(&record),
             answer,
-            sources: Sources::of(&record, &self.links, &self.titles).in_order(&self.numbered).formed(self.formed),
+            sources: Sources::of(&record, &self.links, &self.titles)
+                .in_order(&self.numbered)
+                .formed(self.form.is_some()),
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
             tokens: record.tokens,
         })

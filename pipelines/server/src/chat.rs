@@ -45,7 +45,7 @@ pub struct ChatRequest {
     pub stream_options: Option<StreamOptions>,
     /// Number of answers: 1.
     pub n: Option<u64>,
-    /// Text, or JSON with a schema (`json_schema`) if the pipeline's model can keep to one.
+    /// Text, or, if the pipeline's model can keep to it, a JSON object (`json_object`) or JSON with a schema (`json_schema`).
     pub response_format: Option<Value>,
     /// Texts that end the answer: one, or a list.
     pub stop: Option<Value>,
@@ -173,13 +173,19 @@ pub async fn writer<'a>(
     labels: impl FnOnce() -> (Labels, Option<usize>, &'a Principal),
 ) -> Result<Writer, ApiError> {
     let (labels, most, principal) = labels();
+    let node = match format {
+        None => None,
+        Some(format) => Some(deadline.within(format.check(served)).await??),
+    };
     if app.is_task(&conversation.question) {
-        return Ok(Writer::Task(Box::new(TaskRun::new(served, conversation, most, deadline, format)?)));
+        return Ok(Writer::Task(Box::new(TaskRun::new(served, conversation, most, deadline, format))));
     }
     let mut request = conversation.request(labels, principal);
-    format.map_or(Ok(()), |format| format.ask(served, &mut request))?;
+    if let (Some(format), Some(node)) = (format, node) {
+        format.ask(node, &mut request);
+    }
     request.stream = is_stream;
-    let asking = Asking::new(app.clone(), served.clone(), request, deadline, links).await?;
+    let asking = Asking::new(app.clone(), served.clone(), request, deadline, links).await?.formed(format.cloned());
     Ok(Writer::Turn(Box::new(asking)))
 }
 

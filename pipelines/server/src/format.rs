@@ -1,22 +1,29 @@
 //! The form of an answer that a request asks for: `response_format` of chat completions, `text.format` of responses.
 //!
-//! A schema goes to the language model that writes the answer (a model of this process is held to it token by token), if one
-//! node writes it, that model takes schemas, and no node behind it gives another text (`Outline::formed_by`). Otherwise the
-//! request is refused.
+//! It goes to the language model that writes the answer (a model of this process is held to it token by token), if one node
+//! writes it, that model takes forms, and no node behind it gives another text (`Outline::formed_by`). Otherwise the request is
+//! refused, and so is a form that the model cannot be held to: both before the turn.
+
+mod schema;
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnflow_engine::ask::AskRequest;
+use turnflow_engine::inference::InferenceError;
 
 use crate::error::ApiError;
 use crate::served::Served;
+use crate::usage::generator;
 
-/// The form of an answer: a schema, as `response_format` of a chat completion.
+/// The type of any JSON object.
+const OBJECT: &str = "json_object";
+
+/// The form of an answer, as `response_format` of a chat completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Format {
     field: &'static str,
-    schema: Arc<Value>,
+    form: Arc<Value>,
 }
 
 impl Format {
@@ -24,7 +31,7 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// 400: it is another one, or has no schema.
+    /// 400: it is another one, or has no valid schema.
     pub fn of_chat(format: Option<&Value>) -> Result<Option<Self>, ApiError> {
         Self::of("response_format", format, |format| format.get("json_schema").cloned())
     }
@@ -33,7 +40,7 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// 400: it is another one, or has no schema.
+    /// 400: it is another one, or has no valid schema.
     pub fn of_response(text: Option<&Value>) -> Result<Option<Self>, ApiError> {
         Self::of("text.format", text.and_then(|text| text.get("format")), |format| {
             let mut named = format.as_object().cloned()?;
@@ -48,8 +55,9 @@ impl Format {
         named: impl FnOnce(&Value) -> Option<Value>,
     ) -> Result<Option<Self>, ApiError> {
         let Some(format) = format.filter(|format| !format.is_null()) else { return Ok(None) };
-        match format.get("type").and_then(Value::as_str) {
-            Some("text") => Ok(None),
+        let form = match format.get("type").and_then(Value::as_str) {
+            Some("text") => return Ok(None),
+            Some(OBJECT) => json!({ "type": OBJECT }),
             Some("json_schema") => {
                 let wrong = |problem: &str| ApiError::bad(format!("`{field}` {problem}")).param(field);
                 let named = named(format).filter(Value::is_object).ok_or_else(|| wrong("has no `json_schema`"))?;
@@ -59,55 +67,80 @@ impl Format {
                 if named["name"].as_str().is_none_or(str::is_empty) {
                     return Err(wrong("has no `name`"));
                 }
-                Ok(Some(Self { field, schema: Arc::new(json!({ "type": "json_schema", "json_schema": named })) }))
+                schema::check(&named["schema"]).map_err(|problem| invalid(field, &problem))?;
+                json!({ "type": "json_schema", "json_schema": named })
             }
-            _ => Err(ApiError::unsupported(
-                field,
-                format!(
-                    "an answer is text, or JSON with a schema: `{field}` must have the type \"text\" or \"json_schema\""
-                ),
-            )),
-        }
+            _ => {
+                let problem = format!(
+                    "an answer is text, a JSON object, or JSON with a schema: `{field}` must have the type \"text\", \
+                     \"{OBJECT}\" or \"json_schema\""
+                );
+                return Err(ApiError::unsupported(field, problem));
+            }
+        };
+        Ok(Some(Self { field, form: Arc::new(form) }))
     }
 
-    /// The schema, as `response_format`.
-    pub fn schema(&self) -> &Value {
-        &self.schema
+    /// The form, as `response_format`.
+    pub fn form(&self) -> &Value {
+        &self.form
     }
 
-    /// The schema, as `text.format`.
+    fn is_object(&self) -> bool {
+        self.form["type"] == OBJECT
+    }
+
+    /// The form, as `text.format`.
     pub fn of_text(&self) -> Value {
-        let mut format = self.schema["json_schema"].clone();
+        if self.is_object() {
+            return (*self.form).clone();
+        }
+        let mut format = self.form["json_schema"].clone();
         format["type"] = json!("json_schema");
         format
     }
 
-    /// Checks that a pipeline can answer in this form.
+    /// Checks that a pipeline can answer in this form. Returns the node that writes the answer.
     ///
     /// # Errors
     ///
     /// 400: it cannot.
-    pub fn check(&self, served: &Served) -> Result<Arc<str>, ApiError> {
-        served.outline().formed_by.clone().ok_or_else(|| {
+    pub async fn check(&self, served: &Served) -> Result<Arc<str>, ApiError> {
+        let node = served.outline().formed_by.clone().ok_or_else(|| {
             let problem = format!(
-                "the pipeline `{}` cannot keep to a schema: that needs one `Generate` with an `OpenAi` or `OnnxDecoder` \
-                 model, and no node behind it that gives another text; leave out `{}`, or ask for JSON in the pipeline's prompt",
+                "the pipeline `{}` cannot keep to {}: that needs one `Generate` with an `OpenAi` or `OnnxDecoder` model, and \
+                 no node behind it that gives another text; leave out `{}`, or ask for JSON in the pipeline's prompt",
                 served.name(),
+                if self.is_object() { "JSON" } else { "a schema" },
                 self.field,
             );
             ApiError::unsupported(self.field, problem)
-        })
+        })?;
+        let Some(model) = generator(served) else { return Ok(node) };
+        let form = self.form.clone();
+        // A grammar is made of it, which takes a while.
+        match tokio::task::spawn_blocking(move || model.check_form(&form)).await {
+            Ok(Ok(())) => Ok(node),
+            Ok(Err(InferenceError::Form(problem))) => Err(self.refused(&problem)),
+            Ok(Err(error)) => Err(ApiError::failed("the model", &error)),
+            Err(_) => Err(self.refused("the model cannot be held to it")),
+        }
     }
 
-    /// Asks for this form.
-    ///
-    /// # Errors
-    ///
-    /// 400: the pipeline cannot answer in it.
-    pub fn ask(&self, served: &Served, request: &mut AskRequest) -> Result<(), ApiError> {
-        request.adjust.formats.insert(self.check(served)?, self.schema.clone());
-        Ok(())
+    /// The error for a form that the language model cannot give.
+    pub fn refused(&self, problem: &str) -> ApiError {
+        invalid(self.field, problem)
     }
+
+    /// Asks for this form, which that node gives.
+    pub fn ask(&self, node: Arc<str>, request: &mut AskRequest) {
+        request.adjust.formats.insert(node, self.form.clone());
+    }
+}
+
+/// 400: no answer can have this form.
+fn invalid(field: &'static str, problem: &str) -> ApiError {
+    ApiError::bad(format!("`{field}`: {problem}")).param(field).code("invalid_json_schema")
 }
 
 #[cfg(test)]
@@ -115,23 +148,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_has_the_same_form_in_both_apis() {
+    fn a_form_is_the_same_in_both_apis() {
         let schema = json!({ "type": "object" });
         let chat = json!({ "type": "json_schema", "json_schema": { "name": "a", "strict": true, "schema": schema } });
         let text = json!({ "format": { "type": "json_schema", "name": "a", "strict": true, "schema": schema } });
-        let (chat_format, response_format) =
-            (Format::of_chat(Some(&chat)).unwrap(), Format::of_response(Some(&text)).unwrap());
-        assert_eq!(chat_format.unwrap().schema(), &chat);
-        let response_format = response_format.unwrap();
-        assert_eq!((response_format.schema(), &response_format.of_text()), (&chat, &text["format"]));
+        let object = json!({ "type": "json_object" });
+        for (chat, text) in [(&chat, text), (&object, json!({ "format": object }))] {
+            let (of_chat, of_response) =
+                (Format::of_chat(Some(chat)).unwrap(), Format::of_response(Some(&text)).unwrap());
+            assert_eq!(of_chat.unwrap().form(), chat);
+            let of_response = of_response.unwrap();
+            assert_eq!((of_response.form(), &of_response.of_text()), (chat, &text["format"]));
+        }
         for none in [json!(null), json!({ "type": "text" })] {
             assert_eq!(Format::of_chat(Some(&none)), Ok(None));
         }
         for wrong in [
-            json!({ "type": "json_object" }),
+            json!({ "type": "json" }),
             json!({ "type": "json_schema" }),
             json!({ "type": "json_schema", "json_schema": {} }),
             json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": true } }),
+            json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": { "type": "foo" } } }),
             json!("text"),
         ] {
             let error = Format::of_chat(Some(&wrong)).unwrap_err();

@@ -50,7 +50,8 @@ pub struct ResponseRequest {
     pub conversation: Option<Value>,
     /// Not supported.
     pub background: Option<bool>,
-    /// The form of the text: `{"format": {"type": "text"}}`, or a schema if the pipeline's model can keep to one.
+    /// The form of the text: `{"format": {"type": "text"}}`, or `json_object` or `json_schema` if the pipeline's model can keep
+    /// to it.
     pub text: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,

@@ -46,19 +46,14 @@ enum State {
 }
 
 impl TaskRun {
-    /// Answers a prompt.
-    ///
-    /// # Errors
-    ///
-    /// 400: the model cannot keep to the form that is asked for.
+    /// Answers a prompt, in a form that the model can keep to.
     pub fn new(
         served: &Served,
         conversation: &Conversation,
         most: Option<usize>,
         deadline: Deadline,
         format: Option<&Format>,
-    ) -> Result<Self, ApiError> {
-        format.map(|format| format.check(served)).transpose()?;
+    ) -> Self {
         let state = match generator(served) {
             Some(generator) => {
                 let (sender, pieces) = mpsc::unbounded_channel();
@@ -70,13 +65,13 @@ impl TaskRun {
                     // A caller may ask for less than the pipeline allows, but not for more.
                     sampling.max_tokens = most.clamp(1, MOST_TOKENS).min(sampling.max_tokens);
                 }
-                sampling.format = format.map(|format| format.schema().clone());
+                sampling.format = format.map(|format| format.form().clone());
                 let text = generator.generate_streamed(conversation.prompt(), sampling, stream);
                 State::Runs { text: counted(text).boxed(), pieces }
             }
             None => State::Known(plain(conversation)),
         };
-        Ok(Self { state, sent: String::new(), deadline, engine: served.engine().clone() })
+        Self { state, sent: String::new(), deadline, engine: served.engine().clone() }
     }
 
     /// Waits for the next piece.

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
+use serde_json::Value as Json;
 use tokio::sync::oneshot;
 use turnflow_engine::inference::{InferenceError, Priority};
 use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
@@ -51,11 +52,15 @@ impl Decoder {
         Ok(Fitted { tokens: self.tokens(&prompt)?, cut, left_out: prompt.left_out() })
     }
 
-    /// The grammar of the form that a reply must have. The first one takes longest, since it looks at all tokens.
+    /// The grammars of the forms that replies must have. The first call takes longest, since it looks at all tokens.
+    fn grammars(&self) -> Result<&Grammars, InferenceError> {
+        let grammars = self.grammars.get_or_init(|| Grammars::new(self.encoder.tokenizer(), &self.ends));
+        grammars.as_ref().map_err(Clone::clone)
+    }
+
     fn grammar(&self, sampling: &Sampling) -> Result<Option<Grammar>, InferenceError> {
         let Some(format) = &sampling.format else { return Ok(None) };
-        let grammars = self.grammars.get_or_init(|| Grammars::new(self.encoder.tokenizer(), &self.ends));
-        grammars.as_ref().map_err(Clone::clone)?.of(format).map(Some)
+        self.grammars()?.of(format).map(Some)
     }
 
     async fn generate(
@@ -236,6 +241,10 @@ impl Generator for Shared {
 
     fn count(&self, text: &str) -> usize {
         self.0.encoder.text(text, false).map_or(0, |tokens| tokens.len())
+    }
+
+    fn check_form(&self, form: &Json) -> Result<(), InferenceError> {
+        self.0.grammars()?.check(form)
     }
 }
 

@@ -260,6 +260,9 @@ fn a_reply_has_the_form_that_is_asked_for() {
     assert_eq!((cut.finish, cut.tokens), (Finish::Length, 5));
 }
 
+/// A pattern of a size that no grammar has.
+const LARGE: &str = "^((a|b|[a-z]{1,50}){1,50}){1,50}$";
+
 #[test]
 fn a_form_that_no_reply_can_be_held_to_is_an_error() {
     let Some(model) = smollm2(512, 4) else { return };
@@ -269,10 +272,31 @@ fn a_form_that_no_reply_can_be_held_to_is_an_error() {
         (serde_json::json!({ "type": "string", "pattern": "(" }), "JSON schema"),
         (serde_json::json!({ "type": "text" }), "text"),
         (serde_json::json!({ "$ref": "#" }), "its form"),
-        (serde_json::json!({ "type": "string", "pattern": "^((a|b|[a-z]{1,50}){1,50}){1,50}$" }), "its form"),
+        (serde_json::json!({ "type": "string", "pattern": LARGE }), "its form"),
+        (serde_json::json!({ "type": "array", "uniqueItems": true }), "`uniqueItems`"),
+        (serde_json::json!({ "oneOf": [{ "type": "string" }, { "minLength": 3 }] }), "`anyOf`"),
+        (serde_json::json!({ "$ref": "https://example.org/a.json" }), "only references to parts"),
         (serde_json::json!({ "type": "integer", "minimum": 3, "maximum": 1 }), "JSON schema"),
     ] {
+        let is_found_before = generator.check_form(form(schema.clone()).format.as_ref().unwrap()).is_err();
+        // Whether a pattern is too large may turn out with a later token.
+        assert!(is_found_before || schema["pattern"] == LARGE, "{schema}");
         let error = block(generator.generate(ask("Hello"), form(schema))).unwrap_err().to_string();
         assert!(error.contains(reason) && error.len() < 600, "{error}");
+    }
+}
+
+#[test]
+fn any_object_is_a_form() {
+    let Some(model) = smollm2(512, 4) else { return };
+    let generator = model.generator.as_ref().unwrap();
+    let format = serde_json::json!({ "type": "json_object" });
+    generator.check_form(&format).unwrap();
+    for seed in 0..3 {
+        let sampling =
+            Sampling { format: Some(format.clone()), temperature: 1.0, seed, max_tokens: 80, ..Sampling::default() };
+        let said = block(generator.generate(ask("Describe a cat as a JSON object."), sampling)).unwrap();
+        let is_whole = serde_json::from_str::<serde_json::Map<_, serde_json::Value>>(&said.text).is_ok();
+        assert!(said.text.starts_with('{') && (is_whole || said.finish == Finish::Length), "{said:?}");
     }
 }

@@ -129,7 +129,9 @@ pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
 
 /// Advice for a refusal that names a field of the request.
 pub(super) fn hint(body: &Value, refusal: &str) -> Option<String> {
-    let fields = body.as_object()?.keys().filter(|field| !["model", "messages", "input"].contains(&field.as_str()));
+    // The form of a reply is the caller's, and not the model's to leave out.
+    let needed = ["model", "messages", "input", "response_format"];
+    let fields = body.as_object()?.keys().filter(|field| !needed.contains(&field.as_str()));
     let lower = said(body, refusal);
     let named = fields.into_iter().find(|field| names(&lower, field))?;
     Some(format!("the request has the field `{named}`; `body: {{\"{named}\": None}}` of the model leaves it out"))
