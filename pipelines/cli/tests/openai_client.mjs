@@ -60,6 +60,17 @@ assert.deepEqual((await response("written")).output_parsed, { hours: [9, 12] });
 for (const parse of [chat, response])
   assert.equal((await refused(() => parse("demo"), "400", "cannot keep to a schema")).constructor, OpenAI.BadRequestError);
 
+// Any object, and a schema that is none.
+const object = { model: "written", response_format: { type: "json_object" } };
+assert.deepEqual(JSON.parse((await ask(QUESTION, object)).choices[0].message.content), { hours: [9, 12] });
+assert.deepEqual(JSON.parse((await streamed(QUESTION, object)).text), { hours: [9, 12] });
+const anyObject = { model: "written", text: { format: { type: "json_object" } } };
+assert.deepEqual(JSON.parse((await respond(QUESTION, anyObject)).output_text), { hours: [9, 12] });
+const wrong = { name: "a", schema: { type: "object", properties: [] } };
+const bad = { model: "written", response_format: { type: "json_schema", json_schema: wrong } };
+const told = await refused(() => ask(QUESTION, bad), "400", "`schema.properties` must be an object");
+assert.deepEqual([told.constructor, told.param], [OpenAI.BadRequestError, "response_format"]);
+
 // Tools that are offered are not called; to force one is refused.
 const tools = [{ type: "function", function: { name: "weather", parameters: { type: "object", properties: {} } } }];
 assert.equal((await ask(QUESTION, { tools })).choices[0].message.tool_calls, undefined);

@@ -1,5 +1,7 @@
 """Talks to a server with OpenAI's package: pages of citations, forms, and failures."""
 
+import json
+
 import openai
 from pydantic import BaseModel
 from served import NEXT, QUESTION, WEATHER, check_pages, cut, once, refused, token, url
@@ -57,6 +59,21 @@ for call in [
     lambda: client().responses.parse(model="demo", input=QUESTION, text_format=Hours),
 ]:
     refused(call, "400", "cannot keep to a schema", error=openai.BadRequestError)
+
+# Any object, and a schema that is none.
+form = {"type": "json_object"}
+assert json.loads(ask(model="written", response_format=form).choices[0].message.content)["hours"] == [9, 12]
+assert json.loads(streamed(model="written", response_format=form)[0])["hours"] == [9, 12]
+response = client().responses.create(model="written", input=QUESTION, text={"format": form})
+assert json.loads(response.output_text)["hours"] == [9, 12] and response.text.format.type == "json_object", response
+refused(lambda: ask(response_format=form), "400", "cannot keep to JSON", error=openai.BadRequestError)
+wrong = {"type": "object", "properties": {"hours": {"type": "hours"}}}
+problem = "`schema.properties.hours.type` must be one of"
+call = lambda: ask(model="written", response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": wrong}})
+assert refused(call, "400", problem, error=openai.BadRequestError).param == "response_format"
+text = {"format": {"type": "json_schema", "name": "a", "schema": wrong}}
+call = lambda: client().responses.create(model="written", input=QUESTION, text=text)
+assert refused(call, "400", problem, error=openai.BadRequestError).param == "text.format"
 
 # Tools that are offered are not called; to force one is refused.
 tool = {"type": "function", **WEATHER}
