@@ -2,6 +2,9 @@
 //! page. The browser goes to the provider and comes back with a code; the server exchanges it for a token, so the page calls
 //! no other site, and the client's secret, if it has one, stays here. Nothing is stored: the token is the session.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -229,7 +232,9 @@ pub async fn exchange(State(app): State<App>, request: Request) -> Result<Json<V
         .tokens()
         .sign_in()
         .ok_or_else(|| ApiError::not_found("nobody signs in at this server: it has no `jwt.sign_in`"))?;
-    let body = tokio::time::timeout(FETCH, axum::body::to_bytes(request.into_body(), REQUEST)).await;
+    // The caller has shown nothing yet, so the body must come as fast as the head.
+    let patience = FETCH.min(Duration::from_secs_f64(app.config().limits.header_s));
+    let body = tokio::time::timeout(patience, axum::body::to_bytes(request.into_body(), REQUEST)).await;
     let body = body.map_err(|_| ApiError::slow_body())?.map_err(|_| ApiError::too_large(REQUEST))?;
     let request: CodeRequest =
         serde_json::from_slice(&body).map_err(|error| ApiError::bad(format!("the body: {error}")))?;

@@ -98,3 +98,45 @@ async fn without_a_provider_nobody_signs_in() {
         assert!(!done.status.success() && error.contains(told), "{error}");
     }
 }
+
+/// Callers who send the body of a sign-in byte by byte are cut off, and keep nobody else from signing in.
+#[tokio::test]
+async fn a_slow_body_is_cut_off_and_holds_up_nobody() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    // Nothing listens there.
+    let provider = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(&format!("http://{provider}")).replacen("Serve(", "Serve(limits: (header_s: 1), ", 1);
+    std::fs::write(directory.path().join("serve.ron"), config).unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &["--config", "serve.ron"], &[("OIDC_SECRET", "a secret")]);
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let slow = async || {
+        let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let head = "POST /v1/sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let (mut from, mut to) = stream.into_split();
+        // The next byte always comes soon; the server says when it is enough.
+        let trickle = tokio::spawn(async move {
+            while to.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let mut told = Vec::new();
+        // The end may be a reset: there is more in the connection than the server reads.
+        let ended = tokio::time::timeout(PATIENCE, from.read_to_end(&mut told)).await;
+        trickle.abort();
+        assert!(ended.is_ok(), "the connection is still open");
+        String::from_utf8_lossy(&told).into_owned()
+    };
+    let all = futures::future::join_all((0..20).map(|_| slow()));
+    let others = async {
+        let code = json!({ "code": "x", "verifier": "v", "nonce": "n", "redirect_uri": "http://127.0.0.1/" });
+        let (status, told) = server.send("POST", "/v1/sign-in", Some(code)).await;
+        // The provider is away: the body was read, and the sign-in begun.
+        assert_eq!((status, &told["error"]["code"]), (503, &json!("unavailable")), "{told}");
+    };
+    let (slow, ()) = tokio::join!(all, others);
+    for told in slow {
+        assert!(told.starts_with("HTTP/1.1 408 ") && told.contains("did not arrive in time"), "{told}");
+    }
+}
