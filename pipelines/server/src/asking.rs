@@ -13,6 +13,7 @@ use turnflow_engine::inference::tokens::Tokens;
 use turnflow_engine::language::Finish;
 use turnflow_engine::record::{AnswerRecord, Status, Value};
 
+use crate::answered::{Answered, Asked};
 use crate::app::App;
 use crate::citations::Sources;
 use crate::error::ApiError;
@@ -124,6 +125,10 @@ pub struct Asking {
     /// Number of passages that the writers of the answer may cite.
     passages: usize,
     numbered: Numbered,
+    /// What is asked.
+    question: Asked,
+    /// The caller and the answer's id, under which it is remembered.
+    names: Option<(Arc<str>, String)>,
     /// The form that the answer must have.
     form: Option<Format>,
     /// Why the language model cannot give that form.
@@ -146,6 +151,7 @@ impl Asking {
         let outline = served.outline();
         check_collection(&outline, request.collection.as_deref())?;
         begun(&served).await?;
+        let question = Asked::of(&request);
         let events = served.engine().ask(request);
         Ok(Self {
             events,
@@ -161,9 +167,17 @@ impl Asking {
             links,
             passages: 0,
             numbered: Numbered::default(),
+            question,
+            names: None,
             form: None,
             refused: None,
         })
+    }
+
+    /// The same for an answer that is remembered for its caller, under this id.
+    #[must_use]
+    pub fn remembered(self, caller: &Arc<str>, id: &str) -> Self {
+        Self { names: Some((caller.clone(), id.to_owned())), ..self }
     }
 
     /// The same for an answer of a form, which the request asks for.
@@ -236,13 +250,17 @@ impl Asking {
             Some(_) => record.answer.to_string(),
             None => self.numbered.text(&record.answer, record.hits.len()),
         };
+        let sources = Sources::of(&record, &self.links, &self.titles);
+        let sources = sources.in_order(&self.numbered).formed(self.form.is_some());
+        if let Some((caller, id)) = self.names.take() {
+            let (asked, passages) = (std::mem::take(&mut self.question), sources.based_on(&answer));
+            self.served.recent().add(&caller, Some(id), Answered { asked, answer: answer.clone(), passages });
+        }
         Ok(Finished {
             rest: rest_of(&answer, &self.sent),
             finish: finish_of(&record),
             answer,
-            sources: Sources::of(&record, &self.links, &self.titles)
-                .in_order(&self.numbered)
-                .formed(self.form.is_some()),
+            sources,
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
             tokens: record.tokens,
         })

@@ -139,7 +139,7 @@ pub async fn create(
             request.collection.as_deref(),
             &id,
         );
-        (labels, request.max_completion_tokens.or(request.max_tokens), &*principal)
+        (labels, request.max_completion_tokens.or(request.max_tokens), &*principal, &*id)
     })
     .await?;
     let mut writer = Stopping::new(writer, stop);
@@ -170,9 +170,9 @@ pub async fn writer<'a>(
     is_stream: bool,
     links: Links,
     format: Option<&Format>,
-    labels: impl FnOnce() -> (Labels, Option<usize>, &'a Principal),
+    labels: impl FnOnce() -> (Labels, Option<usize>, &'a Principal, &'a str),
 ) -> Result<Writer, ApiError> {
-    let (labels, most, principal) = labels();
+    let (labels, most, principal, id) = labels();
     let node = match format {
         None => None,
         Some(format) => Some(deadline.within(format.check(served)).await??),
@@ -185,8 +185,8 @@ pub async fn writer<'a>(
         format.ask(node, &mut request);
     }
     request.stream = is_stream;
-    let asking = Asking::new(app.clone(), served.clone(), request, deadline, links).await?.formed(format.cloned());
-    Ok(Writer::Turn(Box::new(asking)))
+    let asking = Asking::new(app.clone(), served.clone(), request, deadline, links).await?;
+    Ok(Writer::Turn(Box::new(asking.formed(format.cloned()).remembered(&principal.name, id))))
 }
 
 /// Waits briefly for the first piece, so that a turn that fails immediately is an error of the request, and

@@ -127,6 +127,22 @@ impl Sources {
         self
     }
 
+    /// The ids of the passages that a text cites, in the order of its marks; without marks, the first one if the text answers
+    /// the question.
+    pub fn based_on(&self, text: &str) -> Vec<Arc<str>> {
+        let marks = if self.formed { Vec::new() } else { marks(text, self.all.len()) };
+        let mut found: Vec<Arc<str>> = Vec::new();
+        for number in marks.iter().flat_map(|mark| &mark.passages) {
+            let source = number.checked_sub(1).and_then(|at| self.all.get(at));
+            found
+                .extend(source.map(|source| source.passage.clone()).filter(|id| !id.is_empty() && !found.contains(id)));
+        }
+        if found.is_empty() && self.answers {
+            found.extend(self.all.first().map(|source| source.passage.clone()).filter(|id| !id.is_empty()));
+        }
+        found
+    }
+
     /// What a text cites, in the order of its marks. A text without marks that answers the question cites every passage at
     /// its end: the passages are all that is known.
     pub fn cited(&self, text: &str) -> Vec<Citation> {

@@ -1,26 +1,31 @@
 //! `/v1/feedback`: what people say about answers.
 //!
 //! Each is a line of `feedback.jsonl` in the pipeline's state directory, on disk before the request is answered.
-//! `turnflow import feedback` makes tasks and judgements of them. A client that knows the question and the passages of the
-//! answer sends them along: then the line needs no log of turns beside it.
+//! `turnflow import feedback` makes tasks and judgements of them. A line that has its question needs no log of turns beside
+//! it: the client sends it along, or the server knows what it has answered of late (`answered.rs`) or has stored
+//! (`stored.rs`).
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
+use axum::http::Uri;
 use axum::{Extension, Json};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use turnflow_engine::record::Utterance;
 use utoipa::ToSchema;
 
+use crate::answered::{Answered, Named};
 use crate::app::{App, now};
 use crate::auth::Principal;
 use crate::body::{Content, Params};
 use crate::error::ApiError;
+use crate::served::Served;
+use crate::stored;
 
 /// Most bytes of a line: the whole history of a long conversation fits.
 const LONGEST: usize = 256 * 1024;
@@ -83,6 +88,50 @@ impl Feedback {
             _ => Err(ApiError::bad("feedback needs `turn_id`, or `conversation_id` and `turn`").param("turn_id")),
         }
     }
+
+    /// How it names the answer.
+    fn names(&self) -> Vec<Named> {
+        let id = self.turn_id.clone().filter(|id| !id.trim().is_empty()).map(Named::Id);
+        let turn = self.conversation_id.as_deref().zip(self.turn).map(|(id, turn)| Named::Turn(id.into(), turn));
+        id.into_iter().chain(turn).collect()
+    }
+
+    /// Adds what it lacks of the answer that it names.
+    fn join(&mut self, answered: &Answered) {
+        let Answered { asked, answer, passages } = answered;
+        if self.conversation_id.is_none() || self.turn.is_none() {
+            self.conversation_id = Some(asked.conversation.to_string());
+            self.turn = Some(asked.turn.into());
+        }
+        // The history is that of the question.
+        if self.question.is_none() {
+            self.question = Some(asked.question.to_string());
+            self.history.clone_from(&asked.history);
+        }
+        self.answer.get_or_insert_with(|| answer.clone());
+        if self.passages.is_empty() {
+            self.passages = passages.iter().map(ToString::to_string).collect();
+        }
+        if self.collection.is_none() {
+            self.collection = asked.collection.as_deref().map(str::to_owned);
+        }
+    }
+
+    /// Its line in the file. Of a history that is too long, the oldest part is left out.
+    fn line(&mut self, more: &Map<String, Value>, joined: bool) -> Result<Vec<u8>, ApiError> {
+        loop {
+            let mut record = json!(self);
+            record.as_object_mut().into_iter().for_each(|fields| fields.extend(more.clone()));
+            let line = format!("{record}\n").into_bytes();
+            match line.len() > LONGEST {
+                false => return Ok(line),
+                true if joined && !self.history.is_empty() => {
+                    self.history.drain(..self.history.len().div_ceil(2));
+                }
+                true => return Err(ApiError::bad(format!("feedback may have {} KiB", LONGEST / 1024))),
+            }
+        }
+    }
 }
 
 /// The feedback on the answers of a pipeline, in a file.
@@ -129,9 +178,49 @@ fn ends_a_line(file: &mut std::fs::File) -> std::io::Result<bool> {
     Ok(last == *b"\n")
 }
 
+/// Finds the answer that feedback names: in a pipeline of this name, or in those that the caller may use.
+async fn answer_of(
+    app: &App,
+    principal: &Principal,
+    pipeline: Option<&str>,
+    feedback: &Feedback,
+) -> Result<(Arc<Served>, Option<Arc<Answered>>), ApiError> {
+    let first = app.pipeline(pipeline, principal)?;
+    let all: Vec<_> = match pipeline {
+        Some(_) => vec![first.clone()],
+        None => app.pipelines_of(principal).cloned().collect(),
+    };
+    let names = feedback.names();
+    for served in &all {
+        if let Some(found) = names.iter().find_map(|name| served.recent().find(&principal.name, name)) {
+            return Ok((served.clone(), Some(found)));
+        }
+    }
+    let Some(id) = &feedback.turn_id else { return Ok((first, None)) };
+    for served in all {
+        // What somebody says is kept, also if the store cannot be read; the log says why.
+        if let Ok(Some(stored)) = stored::of(&served, principal, id).await
+            && let Some(found) = Answered::stored(&stored)
+        {
+            return Ok((served, Some(Arc::new(found))));
+        }
+    }
+    Ok((first, None))
+}
+
+/// The same feedback, joined with what this process has answered; `None` if there is nothing to add. A process of a cluster
+/// that forwards it knows its own answers only.
+pub(crate) async fn joined(app: &App, principal: &Principal, uri: &Uri, body: &[u8]) -> Option<Vec<u8>> {
+    let mut feedback: Feedback = serde_json::from_slice(body).ok()?;
+    let params = Query::<FeedbackParams>::try_from_uri(uri).ok()?;
+    let (_, found) = answer_of(app, principal, params.pipeline.as_deref(), &feedback).await.ok()?;
+    feedback.join(&*found?);
+    feedback.line(&Map::new(), true).ok()
+}
+
 /// Keeps what somebody says about an answer.
 #[utoipa::path(post, path = "/v1/feedback", tag = "turnflow", params(FeedbackParams), request_body = Feedback, responses(
-    (status = 200, description = "It is kept", body = Value),
+    (status = 200, description = "It is kept. `joined`: whether its question is known, from the request or because the server knows the answer", body = Value),
     (status = 400, description = "It names no answer")
 ))]
 pub async fn create(
@@ -140,31 +229,30 @@ pub async fn create(
     Params(params): Params<FeedbackParams>,
     content: Content,
 ) -> Result<Json<Value>, ApiError> {
-    let feedback: Feedback = content.json()?;
+    let mut feedback: Feedback = content.json()?;
     feedback.check()?;
-    let served = app.pipeline(params.pipeline.as_deref(), &principal)?;
+    let (served, found) = answer_of(&app, &principal, params.pipeline.as_deref(), &feedback).await?;
     let log =
         served.feedback().ok_or_else(|| ApiError::not_found("this server has no state directory for feedback"))?;
-    let mut record = json!(feedback);
-    record["pipeline"] = json!(served.name());
-    record["timestamp"] = json!(now());
+    found.iter().for_each(|found| feedback.join(found));
+    let joined = feedback.question.is_some();
+    let mut more =
+        Map::from_iter([("pipeline".to_owned(), json!(served.name())), ("timestamp".to_owned(), json!(now()))]);
     if principal.extra.is_some() {
-        record["caller"] = json!(principal.name);
+        more.insert("caller".to_owned(), json!(principal.name));
     }
-    let line = format!("{record}\n").into_bytes();
-    if line.len() > LONGEST {
-        return Err(ApiError::bad(format!("feedback may have {} KiB", LONGEST / 1024)));
-    }
+    let line = feedback.line(&more, found.is_some())?;
     let added = tokio::task::spawn_blocking(move || log.add(&line)).await;
     let added = added.map_err(|_| ApiError::server("the feedback could not be kept"))?;
     added.map_err(|error| ApiError::failed("the file of feedback", &error))?;
-    app.metrics().feedback(served.name(), feedback.helpful);
-    Ok(Json(json!({ "object": "feedback", "kept": true })))
+    app.metrics().feedback(served.name(), feedback.helpful, joined);
+    Ok(Json(json!({ "object": "feedback", "kept": true, "joined": joined })))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answered::Asked;
 
     #[test]
     fn feedback_names_an_answer() {
@@ -180,6 +268,34 @@ mod tests {
             assert_eq!(check(value).unwrap_err().param.as_deref(), Some(param));
         }
         assert!(serde_json::from_value::<Feedback>(json!({"turn_id": "a", "helpfull": true})).is_err());
+    }
+
+    #[test]
+    fn what_is_known_of_the_answer_is_added() {
+        let read = |value: Value| serde_json::from_value::<Feedback>(value).unwrap();
+        let said = |text: &str| Utterance { speaker: turnflow_engine::record::Speaker::User, text: text.into() };
+        let history = vec![said(&"old ".repeat(LONGEST)), said("new")];
+        let asked = Asked { conversation: "c".into(), turn: 3, question: "why?".into(), history, collection: None };
+        let answered = Answered { asked, answer: "because".to_owned(), passages: vec!["a#0".into()] };
+        let mut feedback = read(json!({ "turn_id": "x", "helpful": true }));
+        feedback.join(&answered);
+        let more = Map::from_iter([("pipeline".to_owned(), json!("demo"))]);
+        let line: Value = serde_json::from_slice(&feedback.line(&more, true).unwrap()).unwrap();
+        let expected = json!({
+            "turn_id": "x", "conversation_id": "c", "turn": 3, "helpful": true, "question": "why?", "answer": "because",
+            "passages": ["a#0"], "history": [said("new")], "pipeline": "demo",
+        });
+        assert_eq!(line, expected);
+        // What the client says counts.
+        let own = json!({ "conversation_id": "d", "turn": 1, "helpful": true, "question": "how?", "passages": ["b"] });
+        let mut feedback = read(own);
+        feedback.join(&answered);
+        assert_eq!((feedback.conversation_id.as_deref(), feedback.turn), (Some("d"), Some(1)));
+        assert_eq!((feedback.question.as_deref(), feedback.history.len()), (Some("how?"), 0));
+        assert_eq!((feedback.answer.as_deref(), &feedback.passages[..]), (Some("because"), &["b".to_owned()][..]));
+        // A client's own history is not cut.
+        let mut long = read(json!({ "turn_id": "x", "helpful": true, "history": [said(&"x".repeat(LONGEST))] }));
+        assert!(long.line(&Map::new(), false).is_err());
     }
 
     #[test]

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -31,6 +32,7 @@ use crate::callers::Callers;
 use crate::config::ServeConfig;
 use crate::connections::Client;
 use crate::error::ApiError;
+use crate::feedback;
 use crate::limits::{Deadline, Place};
 use crate::served::Served;
 use crate::server::{ServeError, Server, is_exposed};
@@ -103,11 +105,11 @@ impl Forwarder {
     ///
     /// The body cannot be received, or process 0 does not answer.
     pub(crate) async fn forward(self, request: Request) -> Result<Response, ApiError> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let client = head.extensions.get::<Client>().copied();
         let Client(client) = client.ok_or_else(|| ApiError::server("the request has no connection"))?;
         // The place is kept until process 0 answers.
-        let (body, _place) = self.body(&head.headers, body).await?;
+        let (body, _place) = self.body(&mut head, body).await?;
         let question = wire::question(&head, &body, client, self.is_exposed);
         let question = question.map_err(|error| ApiError::failed("forwarding", &error))?;
         drop(body);
@@ -125,14 +127,22 @@ impl Forwarder {
     }
 
     /// The body of a request. As in process 0, only known callers, and not too many of them, have theirs received.
-    async fn body(&self, headers: &HeaderMap, mut body: Body) -> Result<(Bytes, Option<Place>), ApiError> {
+    async fn body(&self, head: &mut Parts, mut body: Body) -> Result<(Bytes, Option<Place>), ApiError> {
         if body.is_end_stream() {
             return Ok((Bytes::new(), None));
         }
-        let caller = self.app.tokens().principal(headers).await?;
+        let caller = self.app.tokens().principal(&head.headers).await?;
         let limits = self.app.config().limits;
         let place = Deadline::after(limits.request_s).within(self.app.places().take(&caller)).await??;
-        Ok((whole(headers, &mut body, &limits).await?, Some(place)))
+        let body = whole(&head.headers, &mut body, &limits).await?;
+        // Process 0 does not know what this one has answered.
+        if head.uri.path() == "/v1/feedback"
+            && let Some(joined) = feedback::joined(&self.app, &caller, &head.uri, &body).await
+        {
+            head.headers.insert(header::CONTENT_LENGTH, joined.len().into());
+            return Ok((joined.into(), Some(place)));
+        }
+        Ok((body, Some(place)))
     }
 }
 

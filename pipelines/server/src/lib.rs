@@ -46,6 +46,7 @@
 //! - **Telemetry.** `observed.rs` serves metrics and status for `run --metrics`. `telemetry.rs` makes spans and
 //!   durations for OpenTelemetry; the engine reports calls and answers to it (`TurnWatcher`).
 
+mod answered;
 mod answers;
 mod app;
 mod asking;

@@ -53,6 +53,7 @@ struct Pipeline {
 struct Judged {
     pipeline: String,
     helpful: String,
+    joined: String,
 }
 
 /// The server's own metrics.
@@ -156,9 +157,10 @@ impl Default for ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// Counts what somebody said about an answer.
-    pub fn feedback(&self, pipeline: &str, helpful: bool) {
-        let labels = Judged { pipeline: pipeline.to_owned(), helpful: helpful.to_string() };
+    /// Counts what somebody said about an answer. `joined`: whether the answer is known.
+    pub fn feedback(&self, pipeline: &str, helpful: bool, joined: bool) {
+        let [helpful, joined] = [helpful, joined].map(|is_so| is_so.to_string());
+        let labels = Judged { pipeline: pipeline.to_owned(), helpful, joined };
         self.feedback.get_or_create(&labels).inc();
     }
 

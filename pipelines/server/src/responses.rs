@@ -123,7 +123,7 @@ pub async fn create(
     let served = app.pipeline(request.model.as_deref(), &principal)?;
     let mut messages = messages_of(items::resolved(&app, &principal, request.items()?).await?);
     let id = unique("resp_");
-    let mut conversation_id = id.clone();
+    let (mut conversation_id, mut collection) = (id.clone(), None);
     if let Some(previous) = &request.previous_response_id {
         let Some((_, stored)) = stored::find(&app, &principal, previous).await? else {
             return Err(ApiError::bad(format!("there is no stored response `{previous}`"))
@@ -151,7 +151,8 @@ pub async fn create(
             &conversation_id,
         );
         conversation_id.clone_from(&labels.conversation);
-        (labels, request.max_output_tokens, &*principal)
+        collection.clone_from(&labels.collection);
+        (labels, request.max_output_tokens, &*principal, &*id)
     })
     .await?;
     let reply = Reply {
@@ -170,6 +171,7 @@ pub async fn create(
             store,
             caller: principal.clone(),
             conversation_id,
+            collection: collection.map(Into::into),
             messages,
         }),
     };
@@ -177,7 +179,7 @@ pub async fn create(
         let finished = writer.finished().await?;
         let (text, annotations) = reply.text_of(&finished);
         let response = reply.ended(status_of(&finished), &text, &annotations, finished.tokens);
-        return Ok(Json(reply.kept(response, &text).await).into_response());
+        return Ok(Json(reply.kept(response, &text, finished.sources.based_on(&text)).await).into_response());
     }
     let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);
     let first = first(writer.next(), keep_alive).await?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::RwLock;
 use turnflow_engine::run::Engine;
 
+use crate::answered::RecentAnswers;
 use crate::feedback::FeedbackLog;
 use crate::links::LinkKey;
 use crate::outline::Outline;
@@ -25,6 +26,7 @@ pub struct Served {
     hides_problems: AtomicBool,
     link_key: OnceLock<LinkKey>,
     feedback: OnceLock<Arc<FeedbackLog>>,
+    recent: RecentAnswers,
 }
 
 impl Served {
@@ -41,6 +43,7 @@ impl Served {
             hides_problems: AtomicBool::new(false),
             link_key: OnceLock::new(),
             feedback: OnceLock::new(),
+            recent: RecentAnswers::default(),
         })
     }
 
@@ -77,6 +80,11 @@ impl Served {
     /// Where the feedback on its answers is kept, if it is.
     pub(crate) fn feedback(&self) -> Option<Arc<FeedbackLog>> {
         self.feedback.get().cloned()
+    }
+
+    /// What callers were answered of late.
+    pub(crate) fn recent(&self) -> &RecentAnswers {
+        &self.recent
     }
 
     /// Signs links to its documents with this key. Without one, they work until the process ends.

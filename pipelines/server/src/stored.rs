@@ -16,6 +16,7 @@ use crate::auth::Principal;
 use crate::body::InPath;
 use crate::config::ResponsesConfig;
 use crate::error::ApiError;
+use crate::served::Served;
 
 /// Responses as JSON, by id.
 const RESPONSES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("responses");
@@ -41,6 +42,12 @@ pub struct StoredResponse {
     pub messages: Vec<Json_>,
     /// The response as it was sent.
     pub response: Json_,
+    /// The ids of the passages that the answer is based on.
+    #[serde(default)]
+    pub passages: Vec<Arc<str>>,
+    /// The collection that was searched.
+    #[serde(default)]
+    pub collection: Option<Arc<str>>,
     /// Its place in the order.
     #[serde(default)]
     number: u64,
@@ -51,7 +58,13 @@ impl StoredResponse {
     pub fn new(caller: &Principal, conversation_id: &str, messages: Vec<Json_>, response: Json_) -> Self {
         let (name, conversation_id) = (caller.name.to_string(), conversation_id.to_owned());
         let (groups, principal) = (caller.groups(), caller.extra.clone().unwrap_or_default());
-        Self { caller: name, groups, principal, conversation_id, messages, response, number: 0 }
+        let (passages, collection) = (Vec::new(), None);
+        Self { caller: name, groups, principal, conversation_id, messages, response, passages, collection, number: 0 }
+    }
+    /// The same, with the passages on which the answer is based, and the collection that was searched.
+    #[must_use]
+    pub fn based_on(self, passages: Vec<Arc<str>>, collection: Option<Arc<str>>) -> Self {
+        Self { passages, collection, ..self }
     }
 }
 
@@ -194,17 +207,29 @@ pub async fn find(
     principal: &Principal,
     id: &str,
 ) -> Result<Option<(Arc<ResponseStore>, StoredResponse)>, ApiError> {
-    let stores: Vec<_> = app.pipelines_of(principal).filter_map(|served| served.responses()).collect();
-    for store in stores {
-        let (wanted, caller) = (id.to_owned(), principal.name.clone());
-        if let Some(found) = call(&store, move |store| store.get(&wanted, &caller)).await? {
-            let groups = principal.groups();
-            let may_read =
-                found.groups.iter().all(|group| groups.contains(group)) && principal.still_has(&found.principal);
-            return Ok(Some((store, found)).filter(|_| may_read));
+    let all: Vec<_> = app.pipelines_of(principal).cloned().collect();
+    for served in all {
+        if let (Some(store), Some(found)) = (served.responses(), of(&served, principal, id).await?) {
+            return Ok(Some((store, found)));
         }
     }
     Ok(None)
+}
+
+/// A caller's response in a pipeline, if the caller may still read it.
+///
+/// # Errors
+///
+/// 500: the store cannot be read.
+pub async fn of(served: &Served, principal: &Principal, id: &str) -> Result<Option<StoredResponse>, ApiError> {
+    let Some(store) = served.responses() else { return Ok(None) };
+    let (wanted, caller) = (id.to_owned(), principal.name.clone());
+    let found = call(&store, move |store| store.get(&wanted, &caller)).await?;
+    let groups = principal.groups();
+    let may_read = |found: &StoredResponse| {
+        found.groups.iter().all(|group| groups.contains(group)) && principal.still_has(&found.principal)
+    };
+    Ok(found.filter(may_read))
 }
 
 /// Reads a stored response.
@@ -260,6 +285,8 @@ mod tests {
             conversation_id: "c".to_owned(),
             messages,
             response,
+            passages: Vec::new(),
+            collection: None,
             number: 0,
         }
     }

@@ -23,6 +23,7 @@ use turnflow_engine::adjust::Adjustments;
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance, Value};
 
+use crate::answered::{Answered, Asked};
 use crate::app::App;
 use crate::asking::{begun, check_collection, hidden};
 use crate::auth::Principal;
@@ -279,6 +280,7 @@ struct RunningTurn {
     conversation: Arc<str>,
     turn: u32,
     question: Arc<str>,
+    collection: Option<Arc<str>>,
     events: AnswerStream,
     /// Its answer is sent, and is followed.
     follows: bool,
@@ -328,10 +330,10 @@ impl Turns {
             if let Some(extra) = &self.principal.extra {
                 request.extra.insert("principal".to_owned(), extra.clone().into());
             }
-            let question = request.text.clone();
+            let (question, collection) = (request.text.clone(), request.collection.clone());
             let events = self.served.engine().ask(request);
             let (conversation, turn, follows) = (record.conversation_id, record.turn, false);
-            self.running = Some(RunningTurn { conversation, turn, question, events, follows });
+            self.running = Some(RunningTurn { conversation, turn, question, collection, events, follows });
             return true;
         }
         false
@@ -380,6 +382,19 @@ impl Turns {
             }
             Some(Event::Delta { node, text }) => Ok(Told::Other("delta", json!({ "node": node, "text": text }))),
             Some(Event::Answer { record }) => {
+                if record.status != Status::Failed {
+                    let history = self.said.get(&running.conversation).map(Vec::as_slice).unwrap_or_default();
+                    let asked = Asked {
+                        conversation: running.conversation.clone(),
+                        turn: running.turn,
+                        question: running.question.clone(),
+                        history: history.split_last().map(|(_, before)| before.to_vec()).unwrap_or_default(),
+                        collection: running.collection.clone(),
+                    };
+                    let passages = Sources::of(&record, &self.links, &self.titles).based_on(&record.answer);
+                    let answered = Answered { asked, answer: record.answer.to_string(), passages };
+                    self.served.recent().add(&self.principal.name, None, answered);
+                }
                 if let Some(said) = self.said.get_mut(&running.conversation) {
                     said.push(Utterance { speaker: Speaker::Agent, text: record.answer.clone() });
                 }

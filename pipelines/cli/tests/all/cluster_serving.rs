@@ -252,6 +252,17 @@ async fn every_process_of_a_cluster_serves_everything() {
         assert!(metrics.contains(counted), "{process}: {metrics}");
         assert_eq!(metrics.contains("route=\"/v1/documents/"), process == 0, "{process}: {metrics}");
     }
+    // What is said about an answer through the process that has given it is joined with it, though process 0 keeps it.
+    for process in 0..3 {
+        let question = json!({ "messages": [{ "role": "user", "content": "number7" }] });
+        let asked = client.post(url(process, "/v1/chat/completions")).bearer_auth("secret").json(&question);
+        let answer: Value = asked.send().await.unwrap().json().await.unwrap();
+        let said = json!({ "turn_id": answer["id"], "helpful": true });
+        let told = client.post(url(process, "/v1/feedback")).bearer_auth("secret").json(&said).send().await.unwrap();
+        assert_eq!(told.json::<Value>().await.unwrap()["joined"], true, "{process}");
+    }
+    let kept = std::fs::read_to_string(cluster.directory.path().join("s0/feedback.jsonl")).unwrap();
+    assert_eq!(kept.matches("\"question\":\"number7\"").count(), 3, "{kept}");
     let own = client.get(url(2, "/process/v1/pipelines/lexical/status")).bearer_auth("secret").send().await.unwrap();
     assert!(own.status().is_success(), "{}", own.text().await.unwrap());
     // After a reload, each process describes the new pipeline.

@@ -190,7 +190,7 @@ fn kept(
     let Some(helpful) = record.get("helpful").and_then(Value::as_bool) else {
         return job.invalid("feedback needs `helpful`, true or false", place);
     };
-    let Some(key) = key(record) else {
+    let Some(key) = key(record).or_else(|| of_id(record)) else {
         job.skipped.add("feedback that names no conversation and turn", place.to_string());
         return Ok(());
     };
@@ -311,4 +311,12 @@ fn write(job: &mut Job, found: &Found) -> Result<(), ImportError> {
 /// The conversation and the number of a turn.
 fn key(record: &Map<String, Value>) -> Option<Key> {
     Some((text(record, &["conversation_id"])?, record.get("turn")?.as_u64()?))
+}
+
+/// The key of feedback that has its question, and names the answer by an id.
+fn of_id(record: &Map<String, Value>) -> Option<Key> {
+    text(record, &["question"])?;
+    let said = record.get("history").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let users = said.iter().filter(|said| said.get("speaker").and_then(Value::as_str) == Some("user")).count();
+    Some((text(record, &["turn_id"])?, users as u64 + 1))
 }

@@ -32,6 +32,8 @@ pub(super) struct Storing {
     pub(super) store: Arc<ResponseStore>,
     pub(super) caller: Arc<Principal>,
     pub(super) conversation_id: String,
+    /// The collection that was searched.
+    pub(super) collection: Option<Arc<str>>,
     /// The conversation up to the question.
     pub(super) messages: Vec<Value>,
 }
@@ -125,11 +127,14 @@ impl Reply {
 
     /// Stores a response that has ended, and returns it as it is sent. A failure is logged and shown in `store`: the answer
     /// is there.
-    pub(super) async fn kept(&self, mut response: Value, text: &str) -> Value {
-        let Some(Storing { store, caller, conversation_id, messages }) = &self.storing else { return response };
+    pub(super) async fn kept(&self, mut response: Value, text: &str, passages: Vec<Arc<str>>) -> Value {
+        let Some(Storing { store, caller, conversation_id, collection, messages }) = &self.storing else {
+            return response;
+        };
         let mut messages = messages.clone();
         messages.push(json!({ "role": "assistant", "content": text }));
         let stored = StoredResponse::new(caller, conversation_id, messages, response.clone());
+        let stored = stored.based_on(passages, collection.clone());
         let id = self.id.clone();
         if stored::call(store, move |store| store.put(&id, &stored)).await.is_err() {
             response["store"] = json!(false);
@@ -202,7 +207,7 @@ impl ResponseStream {
         let item = self.reply.message(status, &[part]);
         self.tell("response.output_item.done", json!({ "output_index": 0, "item": item }), out);
         let response = self.reply.ended(status, &text, &annotations, finished.tokens);
-        let response = self.reply.kept(response, &text).await;
+        let response = self.reply.kept(response, &text, finished.sources.based_on(&text)).await;
         self.tell(&format!("response.{status}"), json!({ "response": response }), out);
     }
 }

@@ -5,6 +5,7 @@ mod client;
 mod dead_letters;
 mod durable;
 mod faults;
+mod feedback;
 mod files;
 mod filter;
 mod first;
