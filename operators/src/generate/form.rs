@@ -3,10 +3,13 @@
 use serde_json::{Map, Value};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Part, Prompt, Sampling};
+use turnflow_engine::record::Turn;
 
 /// What a prompt says for any JSON object. Servers such as OpenAI's refuse the form if no message has the word JSON, and a
 /// model that is not told may write white space until it is cut.
 const ASK: &str = "\n\nReply with one JSON object.";
+/// Maximum number of characters of the caller's instructions that are in a prompt.
+const INSTRUCTIONS: usize = 4000;
 /// Words by which servers refuse a form, and not something else of the request.
 const WORDS: &[&str] = &["response_format", "schema", "json", "grammar", "guided", "structured"];
 
@@ -15,11 +18,17 @@ pub(super) fn is_object(sampling: &Sampling) -> bool {
     sampling.format.as_ref().is_some_and(|format| format["type"] == "json_object")
 }
 
-/// Asks for an object at the end of a prompt.
-pub(super) fn ask_for_object(prompt: &mut Prompt) {
-    if let Some(message) = prompt.messages.last_mut() {
-        message.parts.push(Part { text: ASK.to_owned(), may_be_cut: false });
-    }
+/// Asks for an object at the end of a prompt. Only words say which fields it has, and callers put them into the question, or
+/// into their instructions, which are not in the prompt otherwise.
+pub(super) fn ask_for_object(prompt: &mut Prompt, turn: &Turn) {
+    let Some(message) = prompt.messages.last_mut() else { return };
+    let instructions = turn.extra.get("instructions").and_then(Value::as_str).unwrap_or_default().trim();
+    let instructions: String = instructions.chars().take(INSTRUCTIONS).collect();
+    let text = match instructions.is_empty() {
+        true => ASK.to_owned(),
+        false => format!("{ASK} What the user says about it: {instructions}"),
+    };
+    message.parts.push(Part { text, may_be_cut: false });
 }
 
 /// An error of a model. A server that refuses the form says what the caller must change.

@@ -232,7 +232,7 @@ impl Generate {
     ) -> Result<Value, OperatorError> {
         let is_object = form::is_object(&sampling);
         if is_object {
-            form::ask_for_object(&mut prompt);
+            form::ask_for_object(&mut prompt, &call.turn);
         }
         let written = self.generator.generate_streamed(prompt, sampling, call.stream.clone()).await;
         let generation = written.map_err(form::refused)?;

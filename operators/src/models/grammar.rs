@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 use turnflow_engine::inference::InferenceError;
 
+/// Maximum number of formats of texts in a schema that are not known.
+const MOST_FORMATS: usize = 20;
+
 /// Grammars over the tokens of a model.
 pub(crate) struct Grammars(ParserFactory);
 
@@ -66,14 +69,33 @@ impl Grammars {
             ..JsonCompileOptions::default()
         };
         options.apply_to(&mut schema);
-        let parser = self.0.create_parser(TopLevelGrammar::from_json_schema(schema));
-        let grammar = Matcher::new(parser);
-        match grammar.get_error() {
-            None => Ok(Grammar(grammar)),
-            Some(error) => {
-                Err(InferenceError::Form(format!("the model cannot be held to this JSON schema: {}", shown(&error))))
-            }
+        for _ in 0..MOST_FORMATS {
+            let grammar = Matcher::new(self.0.create_parser(TopLevelGrammar::from_json_schema(schema.clone())));
+            let Some(error) = grammar.get_error() else { return Ok(Grammar(grammar)) };
+            let unknown = error.split_once("Unknown format: ").and_then(|(_, name)| name.lines().next());
+            let Some(unknown) = unknown.map(|name| shown(name)) else {
+                let problem = format!("the model cannot be held to this JSON schema: {}", shown(&error));
+                return Err(InferenceError::Form(problem));
+            };
+            // A format that is not known is an annotation (JSON Schema, validation, section 7.2.3).
+            leave_out(&mut schema, &unknown);
         }
+        Err(InferenceError::Form("the JSON schema has too many formats that are not known".to_owned()))
+    }
+}
+
+/// Leaves a format out of a schema. Values that the schema lists are no part of it.
+fn leave_out(schema: &mut Value, format: &str) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("format").is_some_and(|name| name == format) {
+                fields.remove("format");
+            }
+            let parts = fields.iter_mut().filter(|(name, _)| !["const", "enum"].contains(&name.as_str()));
+            parts.for_each(|(_, part)| leave_out(part, format));
+        }
+        Value::Array(parts) => parts.iter_mut().for_each(|part| leave_out(part, format)),
+        _ => {}
     }
 }
 

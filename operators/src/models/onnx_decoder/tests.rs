@@ -287,6 +287,24 @@ fn a_form_that_no_reply_can_be_held_to_is_an_error() {
 }
 
 #[test]
+fn a_format_that_is_not_known_is_an_annotation() {
+    let Some(model) = smollm2(512, 4) else { return };
+    let generator = model.generator.as_ref().unwrap();
+    let text = |format: &str| serde_json::json!({ "type": "string", "format": format, "maxLength": 9 });
+    let fields =
+        serde_json::json!({ "a": text("path"), "b": text("binary"), "format": { "const": { "format": "path" } } });
+    let schema = serde_json::json!({
+        "type": "object", "properties": fields, "required": ["a", "b", "format"], "additionalProperties": false,
+    });
+    let said = block(generator.generate(ask("Where is the cat?"), form(schema))).unwrap();
+    let reply: serde_json::Value = serde_json::from_str(&said.text).unwrap_or_else(|_| panic!("{said:?}"));
+    assert!(reply["a"].is_string() && reply["format"]["format"] == "path", "{reply}");
+    let many: serde_json::Map<_, _> = (0..30).map(|n| (n.to_string(), text(&format!("own-{n}")))).collect();
+    let many = form(serde_json::json!({ "type": "object", "properties": many })).format.unwrap();
+    assert!(generator.check_form(&many).unwrap_err().to_string().contains("too many formats"));
+}
+
+#[test]
 fn any_object_is_a_form() {
     let Some(model) = smollm2(512, 4) else { return };
     let generator = model.generator.as_ref().unwrap();

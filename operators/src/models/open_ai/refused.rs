@@ -23,7 +23,14 @@ const CHANGES: &[Change] = &[
     Change { field: "top_p", name: None },
     Change { field: "seed", name: None },
     Change { field: "encoding_format", name: None },
+    Change { field: STREAM, name: None },
 ];
+
+/// Some servers do not stream replies of a form. Those get the whole reply at once.
+const STREAM: &str = "stream";
+
+/// The field of the form of a reply.
+const FORM: &str = "response_format";
 
 /// Words by which servers refuse a field, and not its value.
 const WORDS: &[&str] = &[
@@ -49,6 +56,12 @@ impl Change {
     /// Applies the change to a request.
     pub fn apply(&self, body: &mut Value) {
         let Some(fields) = body.as_object_mut() else { return };
+        if self.field == STREAM && !fields.contains_key(FORM) {
+            return;
+        }
+        if self.field == STREAM {
+            fields.remove("stream_options");
+        }
         if let (Some(value), Some(name)) = (fields.remove(self.field), self.name) {
             fields.entry(name).or_insert(value);
         }
@@ -58,6 +71,9 @@ impl Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name {
+            None if self.field == STREAM => {
+                f.write_str("the server streams no replies of a form; they come whole from now on")
+            }
             Some(name) => write!(f, "the server refuses `{}`; it is sent as `{name}` from now on", self.field),
             None => write!(f, "the server refuses `{}`; it is left out from now on", self.field),
         }
@@ -121,7 +137,10 @@ pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
     let told: Option<Value> = serde_json::from_str(refusal).ok();
     let param = told.as_ref().and_then(|told| told.pointer("/error/param").or_else(|| told.get("param"))?.as_str());
     let is_blamed = |change: &&Change| {
-        let is_named = param.map_or_else(|| names(&lower, change.field), |param| param == change.field);
+        let is_named = match change.field {
+            STREAM => body.get(FORM).is_some() && [STREAM, "streaming"].iter().any(|word| names(&lower, word)),
+            field => param.map_or_else(|| names(&lower, field), |param| param == field),
+        };
         is_named && body.get(change.field).is_some()
     };
     CHANGES.iter().find(is_blamed).cloned()
@@ -130,7 +149,7 @@ pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
 /// Advice for a refusal that names a field of the request.
 pub(super) fn hint(body: &Value, refusal: &str) -> Option<String> {
     // The form of a reply is the caller's, and not the model's to leave out.
-    let needed = ["model", "messages", "input", "response_format"];
+    let needed = ["model", "messages", "input", FORM];
     let fields = body.as_object()?.keys().filter(|field| !needed.contains(&field.as_str()));
     let lower = said(body, refusal);
     let named = fields.into_iter().find(|field| names(&lower, field))?;
@@ -160,6 +179,17 @@ mod tests {
         let pydantic = r#"{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}"#;
         assert_eq!(change(&body, pydantic).unwrap().field, "stream_options");
         assert_eq!(change(&body, "Unknown field: temperature").unwrap().field, "temperature");
+        // A form that is not streamed is asked for whole, and everything else is streamed still.
+        let mut formed = json!({"stream": true, "stream_options": {}, "response_format": {"type": "json_object"}});
+        let groq =
+            r#"{"error":{"message":"`response_format` does not support streaming","type":"invalid_request_error"}}"#;
+        let mut plain = json!({"stream": true, "stream_options": {}});
+        assert_eq!(change(&plain, groq), None);
+        let whole = change(&formed, groq).unwrap();
+        whole.apply(&mut formed);
+        whole.apply(&mut plain);
+        assert_eq!(formed, json!({"response_format": {"type": "json_object"}}));
+        assert_eq!(plain, json!({"stream": true, "stream_options": {}}));
         // What it repeats of the request is no reason.
         let asked = "Is the temperature in the unknown port not allowed?";
         let own = json!({"temperature": 0, "seed": 1, "messages": [{"role": "user", "content": asked}]});

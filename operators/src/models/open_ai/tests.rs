@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{ChatRole, Finish, Generation, Generator, Message, Part, Prompt, Sampling};
 
@@ -430,6 +430,25 @@ fn fields_that_a_server_refuses_are_not_sent_again() {
         assert_eq!((body.get("max_tokens"), body.get("temperature")), (None, None));
         assert_eq!(body["max_completion_tokens"], 100);
     }
+}
+
+/// Groq, for one, streams no reply that has a form.
+#[test]
+fn a_form_that_a_server_does_not_stream_is_asked_for_whole() {
+    let refusal =
+        r#"{"error":{"message":"`response_format` does not support streaming","type":"invalid_request_error"}}"#;
+    let reply = r#"{"choices":[{"message":{"content":"{}"},"finish_reason":"stop"}]}"#;
+    let script = vec![whole(400, refusal), whole(200, reply), whole(200, reply), Reply::Stream(streamed())];
+    let (url, seen) = server(script, || ());
+    let model = model(&url, Limits { retries: 0, ..limits() });
+    let formed = Sampling { format: Some(json!({ "type": "json_object" })), max_tokens: 100, ..Sampling::default() };
+    for _ in 0..2 {
+        assert_eq!(block(model.generate(prompt(), formed.clone())).unwrap().text, "{}");
+    }
+    is_the_answer(ask(&model));
+    let seen = seen.lock().unwrap();
+    let is_streamed: Vec<bool> = seen.iter().map(|(_, body)| body.get("stream").is_some()).collect();
+    assert_eq!(is_streamed, [true, false, false, true], "what has no form is streamed still");
 }
 
 /// The body of the fuzz target, and the client itself, on the target's seeds and on mutations of them.
