@@ -70,6 +70,18 @@ struct Discovered {
     issuer: String,
     authorization_endpoint: String,
     token_endpoint: String,
+    /// How a client may show its secret. Default: by `client_secret_basic` (OpenID Connect Discovery, section 3).
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+impl Discovered {
+    /// Whether a client must send its secret in the form, and not in a header.
+    fn takes_secrets_in_forms_only(&self) -> bool {
+        let takes = |name: &str, otherwise: bool| {
+            self.token_endpoint_auth_methods_supported.as_ref().map_or(otherwise, |all| all.iter().any(|of| of == name))
+        };
+        takes("client_secret_post", false) && !takes("client_secret_basic", true)
+    }
 }
 
 /// Exchanges codes.
@@ -154,11 +166,15 @@ impl SignIn {
             ("code_verifier", &*request.verifier),
             ("redirect_uri", &*request.redirect_uri),
         ];
-        if self.secret.is_none() {
+        let in_form = found.takes_secrets_in_forms_only();
+        if let Some(secret) = self.secret.as_deref().filter(|_| in_form) {
+            form.push(("client_secret", secret));
+        }
+        if in_form || self.secret.is_none() {
             form.push(("client_id", &*self.config.client));
         }
         let mut call = self.client.post(&found.token_endpoint).header("Accept", "application/json").form(&form);
-        if let Some(secret) = &self.secret {
+        if let Some(secret) = self.secret.as_ref().filter(|_| !in_form) {
             let encoded = |text: &str| percent_encoding::utf8_percent_encode(text, crate::links::IN_QUERY).to_string();
             // RFC 6749, section 2.3.1: both are encoded as in a form.
             call = call.basic_auth(encoded(&self.config.client), Some(encoded(secret)));

@@ -9,22 +9,23 @@ use crate::auth::Tokens;
 const SECRET: &str = "a secret of the provider, of 32 bytes and more";
 
 /// A provider: the code is what its clock says before or after this one's, in seconds.
-async fn provider() -> String {
+async fn provider(methods: Option<Value>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let issuer = url.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            reply(stream, &issuer).await;
+            reply(stream, &issuer, methods.as_ref()).await;
         }
     });
     url
 }
 
-async fn reply(mut stream: tokio::net::TcpStream, issuer: &str) {
+async fn reply(mut stream: tokio::net::TcpStream, issuer: &str, methods: Option<&Value>) {
     let mut asked = String::new();
-    // The form of a code ends with the client's id.
-    while !(asked.starts_with("GET ") && asked.ends_with("\r\n\r\n") || asked.ends_with("client_id=turnflow")) {
+    // The address to come back to ends the form, or the client's id does.
+    let ends = ["client_id=turnflow", "redirect_uri=here"];
+    while !(asked.starts_with("GET ") && asked.ends_with("\r\n\r\n") || ends.iter().any(|end| asked.ends_with(end))) {
         let mut bytes = [0; 4096];
         let count = stream.read(&mut bytes).await.unwrap();
         asked += std::str::from_utf8(&bytes[..count]).unwrap();
@@ -32,8 +33,15 @@ async fn reply(mut stream: tokio::net::TcpStream, issuer: &str) {
     let said = match asked.split_once("&code=") {
         None => json!({
             "issuer": issuer, "authorization_endpoint": format!("{issuer}/authorize"),
-            "token_endpoint": format!("{issuer}/token"),
+            "token_endpoint": format!("{issuer}/token"), "token_endpoint_auth_methods_supported": methods,
         }),
+        // A secret comes in one way.
+        Some(_)
+            if methods.is_some()
+                && asked.contains("client_secret=a%2Bb%3D") == asked.contains("authorization: Basic ") =>
+        {
+            json!({ "error": "invalid_client" })
+        }
         Some((_, code)) => {
             let clock = now().saturating_add_signed(code.split('&').next().unwrap().parse().unwrap());
             let claims = json!({
@@ -52,7 +60,7 @@ async fn reply(mut stream: tokio::net::TcpStream, issuer: &str) {
 /// and the caller is not signed in with a token that the next request would refuse.
 #[tokio::test]
 async fn clocks_may_differ_by_a_minute() {
-    let url = provider().await;
+    let url = provider(None).await;
     let config = format!(
         r#"(jwt: (keys: Secret(Env("KEY")), issuer: "{url}", audience: ["turnflow"], sign_in: (client: "turnflow")))"#
     );
@@ -75,5 +83,34 @@ async fn clocks_may_differ_by_a_minute() {
     for (skew, reason) in [(300, "not valid yet"), (-300, "has expired")] {
         let error = sign_in(skew).await.unwrap_err();
         assert!(error.status.as_u16() == 401 && error.message.contains(reason), "{skew}: {}", error.message);
+    }
+}
+
+/// Some providers take a client's secret in the form only, and say so.
+#[tokio::test]
+async fn a_secret_is_sent_as_the_provider_takes_it() {
+    for (methods, in_form) in [
+        (json!(["client_secret_post"]), true),
+        (json!(["private_key_jwt", "client_secret_post"]), true),
+        (json!(["client_secret_post", "client_secret_basic"]), false),
+        (json!([]), false),
+    ] {
+        let url = provider(Some(methods.clone())).await;
+        let config = format!(
+            r#"(jwt: (keys: Secret(Env("KEY")), issuer: "{url}", audience: ["turnflow"],
+                sign_in: (client: "turnflow", secret: Env("CLIENT"))))"#
+        );
+        let config = ServeConfig::parse(&config, "s.ron").unwrap();
+        let variable = |name: &str| match name {
+            "KEY" => Some(SECRET.to_owned()),
+            "CLIENT" => Some("a+b=".to_owned()),
+            _ => None,
+        };
+        let sign_in = SignIn::of(&config, variable).unwrap().unwrap();
+        assert_eq!(sign_in.discovered().await.unwrap().takes_secrets_in_forms_only(), in_form, "{methods}");
+        let code = |text: &str| text.to_owned();
+        let request =
+            CodeRequest { code: code("0"), verifier: code("v"), nonce: code("n"), redirect_uri: code("here") };
+        assert!(sign_in.exchange(&request).await.is_ok(), "{methods}");
     }
 }
