@@ -57,7 +57,15 @@ impl Format {
         let Some(format) = format.filter(|format| !format.is_null()) else { return Ok(None) };
         let form = match format.get("type").and_then(Value::as_str) {
             Some("text") => return Ok(None),
-            Some(OBJECT) => json!({ "type": OBJECT }),
+            // llama.cpp and others take a schema here. Without it, the answer would not be what the client expects.
+            Some(OBJECT) => match format.get("schema").filter(|schema| !schema.is_null()) {
+                None => json!({ "type": OBJECT }),
+                Some(schema) if schema.is_object() => {
+                    schema::check(schema).map_err(|problem| invalid(field, &problem))?;
+                    json!({ "type": "json_schema", "json_schema": { "name": "reply", "schema": schema } })
+                }
+                Some(_) => return Err(invalid(field, "the `schema` must be a JSON schema as an object")),
+            },
             Some("json_schema") => {
                 let wrong = |problem: &str| ApiError::bad(format!("`{field}` {problem}")).param(field);
                 let named = named(format).filter(Value::is_object).ok_or_else(|| wrong("has no `json_schema`"))?;
@@ -160,11 +168,15 @@ mod tests {
             let of_response = of_response.unwrap();
             assert_eq!((of_response.form(), &of_response.of_text()), (chat, &text["format"]));
         }
+        let of_llama = Format::of_chat(Some(&json!({ "type": "json_object", "schema": schema }))).unwrap().unwrap();
+        assert_eq!(of_llama.form()["json_schema"]["schema"], schema);
         for none in [json!(null), json!({ "type": "text" })] {
             assert_eq!(Format::of_chat(Some(&none)), Ok(None));
         }
         for wrong in [
             json!({ "type": "json" }),
+            json!({ "type": "json_object", "schema": { "type": "foo" } }),
+            json!({ "type": "json_object", "schema": "{}" }),
             json!({ "type": "json_schema" }),
             json!({ "type": "json_schema", "json_schema": {} }),
             json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": true } }),
