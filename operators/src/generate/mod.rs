@@ -16,6 +16,8 @@
 //! listed in `checks.citations`. An answer that reached the model's limit of tokens is marked in `checks.finish`. The
 //! answer's hits are the prompt's passages that fit the model. If the model fails, or replies without a text, the turn
 //! fails. Cost: one model call per turn.
+//!
+//! If the caller asks for a form, the answer is the model's reply, word for word, and `checks.form` says so.
 
 mod draft;
 mod form;

@@ -73,7 +73,7 @@ impl Grammars {
             let grammar = Matcher::new(self.0.create_parser(TopLevelGrammar::from_json_schema(schema.clone())));
             let Some(error) = grammar.get_error() else { return Ok(Grammar(grammar)) };
             let unknown = error.split_once("Unknown format: ").and_then(|(_, name)| name.lines().next());
-            let Some(unknown) = unknown.map(|name| shown(name)) else {
+            let Some(unknown) = unknown.map(shown) else {
                 let problem = format!("the model cannot be held to this JSON schema: {}", shown(&error));
                 return Err(InferenceError::Form(problem));
             };

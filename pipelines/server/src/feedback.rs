@@ -15,7 +15,7 @@ use axum::http::Uri;
 use axum::{Extension, Json};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use turnflow_engine::record::Utterance;
 use utoipa::ToSchema;
 
@@ -29,6 +29,8 @@ use crate::stored;
 
 /// Most bytes of a line: the whole history of a long conversation fits.
 const LONGEST: usize = 256 * 1024;
+/// Most bytes of feedback that is joined with its answer: the rest of its line fits too.
+const MOST_JOINED: usize = LONGEST - 4096;
 /// The largest file, in bytes.
 const LARGEST: u64 = 1 << 30;
 
@@ -41,7 +43,7 @@ pub struct FeedbackParams {
 }
 
 /// What somebody says about an answer, or about a passage of it.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Feedback {
     /// The id of the answer, such as that of a chat completion; or else the conversation and the turn.
@@ -117,20 +119,18 @@ impl Feedback {
         }
     }
 
-    /// Its line in the file. Of a history that is too long, the oldest part is left out.
-    fn line(&mut self, more: &Map<String, Value>, joined: bool) -> Result<Vec<u8>, ApiError> {
-        loop {
-            let mut record = json!(self);
-            record.as_object_mut().into_iter().for_each(|fields| fields.extend(more.clone()));
-            let line = format!("{record}\n").into_bytes();
-            match line.len() > LONGEST {
-                false => return Ok(line),
-                true if joined && !self.history.is_empty() => {
-                    self.history.drain(..self.history.len().div_ceil(2));
-                }
-                true => return Err(ApiError::bad(format!("feedback may have {} KiB", LONGEST / 1024))),
+    /// The same, joined with an answer, with so many bytes at most. Of a history that is too long, the oldest part is left out.
+    /// `None`: it is too long even so.
+    fn joined(&self, answered: &Answered, most: usize) -> Option<Self> {
+        let mut joined = self.clone();
+        joined.join(answered);
+        while json!(joined).to_string().len() > most {
+            if self.question.is_some() || joined.history.is_empty() {
+                return None;
             }
+            joined.history.drain(..joined.history.len().div_ceil(2));
         }
+        Some(joined)
     }
 }
 
@@ -211,11 +211,10 @@ async fn answer_of(
 /// The same feedback, joined with what this process has answered; `None` if there is nothing to add. A process of a cluster
 /// that forwards it knows its own answers only.
 pub(crate) async fn joined(app: &App, principal: &Principal, uri: &Uri, body: &[u8]) -> Option<Vec<u8>> {
-    let mut feedback: Feedback = serde_json::from_slice(body).ok()?;
+    let feedback: Feedback = serde_json::from_slice(body).ok()?;
     let params = Query::<FeedbackParams>::try_from_uri(uri).ok()?;
     let (_, found) = answer_of(app, principal, params.pipeline.as_deref(), &feedback).await.ok()?;
-    feedback.join(&*found?);
-    feedback.line(&Map::new(), true).ok()
+    serde_json::to_vec(&feedback.joined(&*found?, MOST_JOINED)?).ok()
 }
 
 /// Keeps what somebody says about an answer.
@@ -229,19 +228,24 @@ pub async fn create(
     Params(params): Params<FeedbackParams>,
     content: Content,
 ) -> Result<Json<Value>, ApiError> {
-    let mut feedback: Feedback = content.json()?;
+    let feedback: Feedback = content.json()?;
     feedback.check()?;
     let (served, found) = answer_of(&app, &principal, params.pipeline.as_deref(), &feedback).await?;
     let log =
         served.feedback().ok_or_else(|| ApiError::not_found("this server has no state directory for feedback"))?;
-    found.iter().for_each(|found| feedback.join(found));
+    // What does not fit beside the answer is kept alone.
+    let feedback = found.and_then(|found| feedback.joined(&found, MOST_JOINED)).unwrap_or(feedback);
     let joined = feedback.question.is_some();
-    let mut more =
-        Map::from_iter([("pipeline".to_owned(), json!(served.name())), ("timestamp".to_owned(), json!(now()))]);
+    let mut record = json!(feedback);
+    record["pipeline"] = json!(served.name());
+    record["timestamp"] = json!(now());
     if principal.extra.is_some() {
-        more.insert("caller".to_owned(), json!(principal.name));
+        record["caller"] = json!(principal.name);
     }
-    let line = feedback.line(&more, found.is_some())?;
+    let line = format!("{record}\n").into_bytes();
+    if line.len() > LONGEST {
+        return Err(ApiError::bad(format!("feedback may have {} KiB", LONGEST / 1024)));
+    }
     let added = tokio::task::spawn_blocking(move || log.add(&line)).await;
     let added = added.map_err(|_| ApiError::server("the feedback could not be kept"))?;
     added.map_err(|error| ApiError::failed("the file of feedback", &error))?;
@@ -277,25 +281,20 @@ mod tests {
         let history = vec![said(&"old ".repeat(LONGEST)), said("new")];
         let asked = Asked { conversation: "c".into(), turn: 3, question: "why?".into(), history, collection: None };
         let answered = Answered { asked, answer: "because".to_owned(), passages: vec!["a#0".into()] };
-        let mut feedback = read(json!({ "turn_id": "x", "helpful": true }));
-        feedback.join(&answered);
-        let more = Map::from_iter([("pipeline".to_owned(), json!("demo"))]);
-        let line: Value = serde_json::from_slice(&feedback.line(&more, true).unwrap()).unwrap();
+        let feedback = read(json!({ "turn_id": "x", "helpful": true }));
         let expected = json!({
             "turn_id": "x", "conversation_id": "c", "turn": 3, "helpful": true, "question": "why?", "answer": "because",
-            "passages": ["a#0"], "history": [said("new")], "pipeline": "demo",
+            "passages": ["a#0"], "history": [said("new")],
         });
-        assert_eq!(line, expected);
-        // What the client says counts.
+        assert_eq!(json!(feedback.joined(&answered, MOST_JOINED)), expected);
+        // What is too long is not joined, and what the client says counts.
+        let long = Answered { answer: "x".repeat(LONGEST), ..answered.clone() };
+        assert!(feedback.joined(&long, MOST_JOINED).is_none());
         let own = json!({ "conversation_id": "d", "turn": 1, "helpful": true, "question": "how?", "passages": ["b"] });
-        let mut feedback = read(own);
-        feedback.join(&answered);
-        assert_eq!((feedback.conversation_id.as_deref(), feedback.turn), (Some("d"), Some(1)));
-        assert_eq!((feedback.question.as_deref(), feedback.history.len()), (Some("how?"), 0));
-        assert_eq!((feedback.answer.as_deref(), &feedback.passages[..]), (Some("because"), &["b".to_owned()][..]));
-        // A client's own history is not cut.
-        let mut long = read(json!({ "turn_id": "x", "helpful": true, "history": [said(&"x".repeat(LONGEST))] }));
-        assert!(long.line(&Map::new(), false).is_err());
+        let joined = read(own).joined(&answered, MOST_JOINED).unwrap();
+        assert_eq!((joined.conversation_id.as_deref(), joined.turn), (Some("d"), Some(1)));
+        assert_eq!((joined.question.as_deref(), joined.history.len()), (Some("how?"), 0));
+        assert_eq!((joined.answer.as_deref(), &joined.passages[..]), (Some("because"), &["b".to_owned()][..]));
     }
 
     #[test]
