@@ -20,6 +20,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("langsmith-runs", include_str!("../presets/langsmith-runs.jq")),
     ("librechat-export", include_str!("../presets/librechat-export.jq")),
     ("litellm-payload", include_str!("../presets/litellm-payload.jq")),
+    ("llama-ui-export", include_str!("../presets/llama-ui-export.jq")),
     ("llamaindex-chat-store", include_str!("../presets/llamaindex-chat-store.jq")),
     ("locomo", include_str!("../presets/locomo.jq")),
     ("mbox-threads", include_str!("../presets/mbox-threads.jq")),

@@ -44,3 +44,30 @@ fn of_questions_at_the_beginning_the_present_one_counts() {
     let found = of_files("librechat-export", &[("export.json", &chat.to_string())]);
     assert_eq!(found, ["c 1 user Where?", "c 1 agent Here."]);
 }
+
+/// As in ggml-org/llama.cpp#25501: the export has all versions of a message.
+#[test]
+fn of_the_versions_of_an_answer_the_present_one_counts() {
+    let message = |id: &str, parent: Option<&str>, role: &str, content: &str, time: u64| {
+        let kind = if parent.is_some() { "text" } else { "root" };
+        serde_json::json!({"convId": "c", "id": id, "parent": parent, "role": role, "type": kind, "content": content,
+            "timestamp": 1_783_619_815_000_u64 + time, "children": []})
+    };
+    let messages = [
+        message("0", None, "system", "", 0),
+        message("1", Some("0"), "user", "When?", 1),
+        message("2", Some("1"), "assistant", "At ten.", 2),
+        message("3", Some("1"), "assistant", "At nine.", 3),
+        message("4", Some("0"), "user", "Where?", 4),
+        message("5", Some("4"), "assistant", "Here.", 5),
+    ];
+    let session = serde_json::json!({"type": "session", "harness": "llama.app", "id": "c", "currNode": "5"});
+    let line = |message| serde_json::json!({"type": "message", "message": message}).to_string();
+    let lines = |number| messages[..number].iter().map(line).collect::<Vec<_>>().join("\n");
+    let expected = ["c 1 user When?", "c 1 agent At nine."];
+    assert_eq!(of_files("llama-ui-export", &[("c.jsonl", &format!("{session}\n{}", lines(4)))]), expected);
+    let edited = of_files("llama-ui-export", &[("c.jsonl", &format!("{session}\n{}", lines(6)))]);
+    assert_eq!(edited, ["c 1 user Where?", "c 1 agent Here."]);
+    let whole = serde_json::json!([{"conv": {"id": "c", "currNode": "3"}, "messages": messages[..4]}]);
+    assert_eq!(of_files("llama-ui-export", &[("c.json", &whole.to_string())]), expected);
+}
