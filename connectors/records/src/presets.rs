@@ -40,6 +40,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("sharegpt", include_str!("../presets/sharegpt.jq")),
     ("slack-events", include_str!("../presets/slack-events.jq")),
     ("teams-graph-messages", include_str!("../presets/teams-graph-messages.jq")),
+    ("telegram-export", include_str!("../presets/telegram-export.jq")),
     ("telegram-updates", include_str!("../presets/telegram-updates.jq")),
     ("topiocqa", include_str!("../presets/topiocqa.jq")),
     ("vtt-calls", include_str!("../presets/vtt-calls.jq")),

@@ -71,3 +71,21 @@ fn of_the_versions_of_an_answer_the_present_one_counts() {
     let whole = serde_json::json!([{"conv": {"id": "c", "currNode": "3"}, "messages": messages[..4]}]);
     assert_eq!(of_files("llama-ui-export", &[("c.json", &whole.to_string())]), expected);
 }
+
+#[test]
+fn chats_of_telegram_desktop_have_their_agent() {
+    let chat = |kind: &str| {
+        serde_json::json!({"name": "Ferry", "type": kind, "id": 777, "messages": [
+            {"id": 1, "type": "service", "date": "2026-03-05T11:23:39", "action": "joined_telegram"},
+            {"id": 2, "type": "message", "date": "2026-03-05T11:23:40", "date_unixtime": "1772706220", "from": "Ann",
+             "from_id": "user5", "text": ["When does it ", {"type": "bold", "text": "leave"}, "?"]},
+            {"id": 3, "type": "message", "date": "2026-03-05T11:23:41", "date_unixtime": "1772706221", "from": "Ferry",
+             "from_id": "user777", "text": "At ten."}]})
+    };
+    let asked = ["777 1 user When does it leave?", "777 1 agent At ten."];
+    assert_eq!(of_files("telegram-export", &[("result.json", &chat("bot_chat").to_string())]), asked);
+    let all = serde_json::json!({"chats": {"about": "", "list": [chat("bot_chat")]}, "contacts": {"list": []}});
+    assert_eq!(of_files("telegram-export", &[("result.json", &all.to_string())]), asked);
+    let helped = of_files("telegram-export", &[("result.json", &chat("personal_chat").to_string())]);
+    assert!(helped.iter().any(|turn| turn.ends_with("user At ten.")), "{helped:?}");
+}
