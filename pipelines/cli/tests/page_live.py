@@ -10,7 +10,7 @@ from page_browser import QUESTION, Page
 from selenium.webdriver.common.by import By
 
 url, token, directory = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-shots = pathlib.Path(sys.argv[4]) if len(sys.argv) > 4 else None
+shots = pathlib.Path(sys.argv[4]) if len(sys.argv) > 4 and sys.argv[4] else None
 page = Page(url, token, shots)
 try:
     page.open()

@@ -66,6 +66,7 @@ try:
     links = inside("return [...root.querySelectorAll('.answer .cite')].map(e => [e.textContent, e.href])")
     page.need(links and links[0][0].startswith("[") and links[0][1].startswith(url), f"the citations are {links}")
     page.need("Island" in text(".sources"), f"the sources are {text('.sources')!r}")
+    page.shot("widget-answer.png")
     asks("And what does a ticket cost?")
     page.need("four euros" in text(".answer"), f"the conversation does not go on: {text('.talk')!r}")
     asks(HOSTILE)

@@ -19,6 +19,25 @@ function boxes(pipeline) {
   return [...found.values()];
 }
 
+/** Places boxes of a width at wanted left edges, in order and apart from each other, within a width. */
+function spread(wanted, wide, width) {
+  const step = wide + 20;
+  const order = wanted.map((x, at) => [x, at]).sort(([a], [b]) => a - b);
+  let least = 8;
+  for (const place of order) {
+    place[0] = Math.max(place[0], least);
+    least = place[0] + step;
+  }
+  let most = width - 8 - wide;
+  for (const place of order.reverse()) {
+    place[0] = Math.min(place[0], most);
+    most = place[0] - step;
+  }
+  const places = [];
+  for (const [x, at] of order) places[at] = x;
+  return places;
+}
+
 /** What a sink's box says in two lines. */
 const faulty = (sink, words) => (sink?.fault ? [`${count(sink.pending)} pending`, cut(clean(sink.fault), 23)] : ['', words]);
 
@@ -68,7 +87,10 @@ export class Graph {
     const wide = size.width + 56;
     const width = Math.max(plan.width, corpora.length * (wide + 20) + 16);
     const edges = plan.edges.map(edge => this.#edge(edge, pipeline));
-    const drawn = corpora.flatMap((box, at) => this.#corpus(box, at, corpora.length, plan, { wide, width }));
+    const readers = corpora.map(box => box.nodes.map(id => plan.nodes.get(id)).filter(Boolean));
+    const middle = nodes => (nodes.length ? nodes.reduce((sum, { x }) => sum + x + size.width / 2, 0) / nodes.length : width / 2);
+    const places = spread(readers.map(nodes => middle(nodes) - wide / 2), wide, width);
+    const drawn = corpora.flatMap((box, at) => this.#corpus(box, at, plan, { wide, x: places[at], readers: readers[at] }));
     const nodes = pipeline.nodes.map(node => this.#node(node, plan.nodes.get(node.id)));
     const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'group', 'aria-label': `Graph of ${pipeline.name}` }, edges, drawn, nodes);
     picture.style.setProperty('--most', `${Math.round(width * 1.05)}px`);
@@ -97,12 +119,8 @@ export class Graph {
     return group;
   }
 
-  #corpus(box, at, number, plan, { wide, width }) {
-    const readers = box.nodes.map(id => plan.nodes.get(id)).filter(Boolean);
+  #corpus(box, at, plan, { wide, x, readers }) {
     const below = plan.rows[readers.length ? Math.min(...readers.map(({ row }) => row)) : 0] + 34;
-    const middle = readers.length ? readers.reduce((sum, { x }) => sum + x + size.width / 2, 0) / readers.length : width / 2;
-    const least = 8 + at * (wide + 20);
-    const x = Math.min(Math.max(middle - wide / 2, least), width - 24 - (number - at) * (wide + 20) + 20);
     const lines = readers.map(({ x: left, y }) => {
       const [a, b, from] = [left + size.width / 2, y + size.height, x + wide / 2];
       const d = b < below ? `M${from},${below} C${from},${below - 26} ${a},${b + 30} ${a},${b}`

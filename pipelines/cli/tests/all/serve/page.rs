@@ -1,6 +1,6 @@
-//! The page, in a browser without a window.
+//! The page, in a browser without a window. `TURNFLOW_GOLDEN=pictures` makes the handbook's pictures of it anew.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -50,6 +50,22 @@ pub(super) fn browser() -> Option<PathBuf> {
     has_driver().then(|| python::with(PACKAGE)).flatten()
 }
 
+/// The directory of a test's pictures, if the handbook's are made; else an empty text.
+fn pictures(directory: &Path) -> String {
+    let is_wanted = std::env::var_os("TURNFLOW_GOLDEN").is_some_and(|value| value == "pictures");
+    if is_wanted { directory.join("pictures").display().to_string() } else { String::new() }
+}
+
+/// Puts pictures of a test into the handbook, under other names.
+fn keep(pictures: &str, names: &[(&str, &str)]) {
+    if pictures.is_empty() {
+        return;
+    }
+    for (name, kept) in names {
+        std::fs::copy(Path::new(pictures).join(name), root().join("examples/images").join(kept)).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn an_answer_goes_on_while_the_page_is_loaded_again() {
     let Some(with) = browser() else { return };
@@ -88,7 +104,9 @@ async fn other_pages_embed_the_widget() {
         let put = server.client.put(format!("{}/v1/documents/{id}?wait=true", server.url)).bearer_auth("secret");
         assert_eq!(put.json(&json!({ "title": "Island", "text": text })).send().await.unwrap().status().as_u16(), 200);
     }
-    python::run(with, "page_widget.py", &server, &["secret", &allowed, &other]).await;
+    let pictures = pictures(directory.path());
+    python::run(with, "page_widget.py", &server, &["secret", &allowed, &other, &pictures]).await;
+    keep(&pictures, &[("widget-answer.png", "page-widget.png")]);
 }
 
 #[tokio::test]
@@ -113,6 +131,14 @@ async fn the_page_works_in_chromium() {
     // Without axe-core, the page is checked without it.
     let axe = node::with("axe", &["axe-core@4.14.1"]).map(|home| home.join("node_modules/axe-core/axe.min.js"));
     let axe = axe.map_or(String::new(), |axe| axe.display().to_string());
-    python::run(with.clone(), "page_browser.py", &server, &["secret,other", "", &axe]).await;
-    python::run(with, "page_live.py", &server, &["secret", &docs.display().to_string()]).await;
+    let pictures = pictures(directory.path());
+    python::run(with.clone(), "page_browser.py", &server, &["secret,other", &pictures, &axe]).await;
+    python::run(with, "page_live.py", &server, &["secret", &docs.display().to_string(), &pictures]).await;
+    let names = [
+        ("talk-light.png", "page-workflow.png"),
+        ("graph.png", "page-graph.png"),
+        ("narrow.png", "page-narrow.png"),
+        ("live.png", "page-live.png"),
+    ];
+    keep(&pictures, &names);
 }
