@@ -3,6 +3,8 @@
 //! `llguidance` reads the schema and computes, after each token, the set of tokens with which a valid reply can go on. All
 //! others get no chance. So a reply that is not cut is valid, whatever the model.
 
+mod bounds;
+
 use std::error::Error;
 use std::sync::Arc;
 
@@ -15,6 +17,8 @@ use turnflow_engine::inference::InferenceError;
 
 /// Maximum number of formats of texts in a schema that are not known.
 const MOST_FORMATS: usize = 20;
+/// The longest problem that is told, in characters.
+const SHOWN: usize = 300;
 
 /// Grammars over the tokens of a model.
 pub(crate) struct Grammars(ParserFactory);
@@ -61,6 +65,7 @@ impl Grammars {
         if !schema.is_object() {
             return Err(InferenceError::Form("the form of the reply has no JSON schema".to_owned()));
         }
+        bounds::check(&schema).map_err(unheld)?;
         // White space of any length would let a small model write nothing else.
         let options = JsonCompileOptions {
             item_separator: ", ".to_owned(),
@@ -69,19 +74,31 @@ impl Grammars {
             ..JsonCompileOptions::default()
         };
         options.apply_to(&mut schema);
+        // References are followed on the stack.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("form".to_owned()).stack_size(bounds::STACK);
+            let made = thread.spawn_scoped(scope, || self.made(schema));
+            let made = made.map_err(|error| InferenceError::Failed(format!("no thread for a grammar: {error}")))?;
+            made.join().unwrap_or_else(|_| Err(unheld("nothing can be made of it")))
+        })
+    }
+
+    fn made(&self, mut schema: Value) -> Result<Grammar, InferenceError> {
         for _ in 0..MOST_FORMATS {
             let grammar = Matcher::new(self.0.create_parser(TopLevelGrammar::from_json_schema(schema.clone())));
             let Some(error) = grammar.get_error() else { return Ok(Grammar(grammar)) };
             let unknown = error.split_once("Unknown format: ").and_then(|(_, name)| name.lines().next());
-            let Some(unknown) = unknown.map(shown) else {
-                let problem = format!("the model cannot be held to this JSON schema: {}", shown(&error));
-                return Err(InferenceError::Form(problem));
-            };
+            let Some(unknown) = unknown.map(bare) else { return Err(unheld(shown(&error))) };
             // A format that is not known is an annotation (JSON Schema, validation, section 7.2.3).
-            leave_out(&mut schema, &unknown);
+            leave_out(&mut schema, unknown);
         }
         Err(InferenceError::Form("the JSON schema has too many formats that are not known".to_owned()))
     }
+}
+
+/// No reply can be held to a schema.
+fn unheld(problem: impl std::fmt::Display) -> InferenceError {
+    InferenceError::Form(format!("the model cannot be held to this JSON schema: {problem}"))
 }
 
 /// Leaves a format out of a schema. Values that the schema lists are no part of it.
@@ -133,9 +150,23 @@ fn wrong(error: impl std::fmt::Display) -> InferenceError {
     InferenceError::Form(format!("the reply cannot be held to its form: {}", shown(&error.to_string())))
 }
 
+/// An error of the grammar without the mark for its details.
+fn bare(error: &str) -> &str {
+    error.trim_end_matches("<non-verbose/>").trim_end()
+}
+
 /// An error of the grammar in words for the caller, who knows nothing of the library and cannot set its options.
 fn shown(error: &str) -> String {
-    let error = error.trim_end_matches("<non-verbose/>").trim_end();
+    let told = told(error);
+    // Some repeat a pattern of the schema.
+    match told.char_indices().nth(SHOWN) {
+        None => told,
+        Some((at, _)) => format!("{}…", &told[..at]),
+    }
+}
+
+fn told(error: &str) -> String {
+    let error = bare(error);
     if let Some((_, keys)) = error.split_once("Unimplemented keys: ") {
         return format!("these keywords are not supported: {}", keys.trim_matches(['[', ']']).replace('"', "`"));
     }

@@ -9,6 +9,7 @@ mod schema;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use turnflow_engine::ask::AskRequest;
 use turnflow_engine::inference::InferenceError;
 
@@ -18,6 +19,9 @@ use crate::usage::generator;
 
 /// The type of any JSON object.
 const OBJECT: &str = "json_object";
+/// Maximum number of forms that are checked at the same time. The largest take seconds, and some hundred megabytes.
+const CHECKS: usize = 4;
+static CHECKING: Semaphore = Semaphore::const_new(CHECKS);
 
 /// The form of an answer, as `response_format` of a chat completion.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,11 +131,11 @@ impl Format {
         let Some(model) = generator(served) else { return Ok(node) };
         let form = self.form.clone();
         // A grammar is made of it, which takes a while.
-        match tokio::task::spawn_blocking(move || model.check_form(&form)).await {
-            Ok(Ok(())) => Ok(node),
-            Ok(Err(InferenceError::Form(problem))) => Err(self.refused(&problem)),
-            Ok(Err(error)) => Err(ApiError::failed("the model", &error)),
-            Err(_) => Err(self.refused("the model cannot be held to it")),
+        match in_turn(move || model.check_form(&form)).await {
+            Some(Ok(())) => Ok(node),
+            Some(Err(InferenceError::Form(problem))) => Err(self.refused(&problem)),
+            Some(Err(error)) => Err(ApiError::failed("the model", &error)),
+            None => Err(self.refused("the model cannot be held to it")),
         }
     }
 
@@ -146,6 +150,17 @@ impl Format {
     }
 }
 
+/// Checks a form on a thread that may block, when a place is free; `None` if the check panics.
+async fn in_turn<T: Send + 'static>(check: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let place = CHECKING.acquire().await.ok()?;
+    let check = move || {
+        // It is kept if the caller leaves: the thread goes on.
+        let _place = place;
+        check()
+    };
+    tokio::task::spawn_blocking(check).await.ok()
+}
+
 /// 400: no answer can have this form.
 fn invalid(field: &'static str, problem: &str) -> ApiError {
     ApiError::bad(format!("`{field}`: {problem}")).param(field).code("invalid_json_schema")
@@ -153,7 +168,33 @@ fn invalid(field: &'static str, problem: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    #[tokio::test]
+    async fn few_forms_are_checked_at_the_same_time() {
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let checks: Vec<_> = (0..20)
+            .map(|_| {
+                let (running, most) = (running.clone(), most.clone());
+                tokio::spawn(in_turn(move || {
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    running.fetch_sub(1, Ordering::SeqCst);
+                }))
+            })
+            .collect();
+        // Callers who leave free no place before their check is over.
+        tokio::task::yield_now().await;
+        checks.iter().step_by(2).for_each(tokio::task::JoinHandle::abort);
+        for check in checks {
+            let _ = check.await;
+        }
+        in_turn(|| ()).await.unwrap();
+        assert!(most.load(Ordering::SeqCst) <= CHECKS);
+        assert_eq!(in_turn(|| panic!("a check")).await, None::<()>);
+    }
 
     #[test]
     fn a_form_is_the_same_in_both_apis() {

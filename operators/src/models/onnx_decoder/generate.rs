@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use serde_json::Value as Json;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use turnflow_engine::inference::{InferenceError, Priority};
 use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
 
@@ -15,6 +15,9 @@ use super::super::search::Search;
 use super::super::streamed::Streamed;
 use super::chat::Chat;
 use super::serve::{Job, Serving, Stops, Tell};
+
+/// Grammars that are made for replies at the same time. The largest take seconds, and some hundred megabytes.
+static FORMING: Semaphore = Semaphore::const_new(4);
 
 /// The decoder: the model's thread, its tokenizer and its settings.
 pub(super) struct Decoder {
@@ -75,7 +78,15 @@ impl Decoder {
         let (this, max_tokens) = (self.clone(), labels.into_iter().max().unwrap_or(sampling.max_tokens));
         // Fitting a long prompt tokenizes it some ten times, so it does not run on the threads of turns.
         let of_format = Sampling { format: sampling.format.clone(), ..Sampling::default() };
-        let prepare = move || Ok::<_, InferenceError>((this.fit(prompt, max_tokens)?, this.grammar(&of_format)?));
+        let place = match &sampling.format {
+            Some(_) => FORMING.acquire().await.ok(),
+            None => None,
+        };
+        let prepare = move || {
+            // It is kept if the caller leaves: the thread goes on.
+            let _place = place;
+            Ok::<_, InferenceError>((this.fit(prompt, max_tokens)?, this.grammar(&of_format)?))
+        };
         let (fitted, grammar) =
             tokio::task::spawn_blocking(prepare).await.map_err(|error| InferenceError::Failed(error.to_string()))??;
         if !sampling.labels.is_empty() {

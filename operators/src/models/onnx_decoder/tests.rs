@@ -286,6 +286,26 @@ fn a_form_that_no_reply_can_be_held_to_is_an_error() {
     }
 }
 
+/// A chain of references is followed on a stack that has room for it, or is refused: an overflow would end the process.
+#[test]
+fn references_overflow_no_stack() {
+    let Some(model) = smollm2(512, 4) else { return };
+    let generator = model.generator.as_ref().unwrap();
+    let chain = |length: usize| {
+        let link = |n: usize| {
+            let next = serde_json::json!({ "$ref": format!("#/$defs/{}", n + 1) });
+            (n.to_string(), serde_json::json!({ "type": "object", "properties": { "next": next } }))
+        };
+        let mut parts: serde_json::Map<_, _> = (0..length).map(link).collect();
+        parts.insert(length.to_string(), serde_json::json!({ "type": "string" }));
+        form(serde_json::json!({ "$defs": parts, "$ref": "#/$defs/0" })).format.unwrap()
+    };
+    generator.check_form(&chain(1000)).unwrap();
+    assert!(generator.check_form(&chain(1500)).unwrap_err().to_string().contains("too many levels"));
+    let long = form(serde_json::json!({ "type": "string", "pattern": "(".repeat(10_000) })).format.unwrap();
+    assert!(generator.check_form(&long).unwrap_err().to_string().len() < 500);
+}
+
 #[test]
 fn a_format_that_is_not_known_is_an_annotation() {
     let Some(model) = smollm2(512, 4) else { return };

@@ -285,7 +285,11 @@ async fn a_model_of_this_process_says_what_it_cannot_be_held_to() {
     let many: serde_json::Map<String, Value> = (0..20_000)
         .map(|n| (format!("p{n}"), json!({ "type": "string", "pattern": format!("^{n}[a-z]+$") })))
         .collect();
+    // A stack that overflows would end the server.
+    let link = |n: usize| json!({ "properties": { "next": { "$ref": format!("#/$defs/{}", (n + 1).min(1500)) } } });
+    let chain: serde_json::Map<String, Value> = (0..=1500).map(|n| (n.to_string(), link(n))).collect();
     for (schema, told) in [
+        (json!({ "$defs": chain, "$ref": "#/$defs/0" }), "too many levels"),
         (json!({ "type": "object", "properties": { "a": { "type": "array", "uniqueItems": true } } }), "uniqueItems"),
         (json!({ "type": "string", "pattern": "(" }), "("),
         (json!({ "type": "integer", "minimum": 3, "maximum": 1 }), "minimum"),
