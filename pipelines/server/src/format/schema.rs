@@ -32,57 +32,79 @@ const COUNTS: [&str; 8] =
 const TEXTS: [&str; 8] = ["pattern", "format", "title", "description", "$ref", "$id", "$schema", "$anchor"];
 /// The longest value that an error shows, in characters.
 const SHOWN: usize = 60;
+/// The longest place that an error shows, in characters.
+const PLACE: usize = 200;
 
 /// What is wrong with a schema: the place, such as `schema.properties.hours.type`, and the problem.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
-    Walk { root: schema }.schema(schema, "schema")
+    let mut walk = Walk { root: schema, place: "schema".to_owned() };
+    walk.schema(schema).map_err(|problem| format!("`{}` must be {problem}", start(&walk.place, PLACE)))
+}
+
+/// The start of a text.
+fn start(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
 }
 
 /// The end of a message: what stands there instead.
 fn not(value: &Value) -> String {
-    let text = value.to_string();
-    match text.chars().nth(SHOWN) {
-        None => format!(", not {text}"),
-        Some(_) => format!(", not {}…", text.chars().take(SHOWN).collect::<String>()),
-    }
+    format!(", not {}", start(&value.to_string(), SHOWN))
 }
 
 struct Walk<'s> {
     root: &'s Value,
+    /// Where it is, or where the problem is. One text for all places: names may be long, and have many parts.
+    place: String,
 }
 
 impl Walk<'_> {
-    fn schema(&self, schema: &Value, at: &str) -> Result<(), String> {
+    /// Checks a part behind a place.
+    fn at(
+        &mut self,
+        part: impl std::fmt::Display,
+        check: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let length = self.place.len();
+        self.place += &part.to_string();
+        check(self)?;
+        self.place.truncate(length);
+        Ok(())
+    }
+
+    fn schema(&mut self, schema: &Value) -> Result<(), String> {
         match schema {
             Value::Bool(_) => Ok(()),
             Value::Object(fields) => fields.iter().try_for_each(|(keyword, value)| {
-                let place = format!("{at}.{keyword}");
-                self.keyword(keyword, value, &place)
+                self.at(format_args!(".{keyword}"), |walk| walk.keyword(keyword, value))
             }),
-            other => Err(format!("`{at}` must be a schema, which is an object or a boolean{}", not(other))),
+            other => Err(format!("a schema, which is an object or a boolean{}", not(other))),
         }
     }
 
-    fn keyword(&self, keyword: &str, value: &Value, at: &str) -> Result<(), String> {
+    fn keyword(&mut self, keyword: &str, value: &Value) -> Result<(), String> {
         let must = |is_right: bool, what: &str| match is_right {
             true => Ok(()),
-            false => Err(format!("`{at}` must be {what}{}", not(value))),
+            false => Err(format!("{what}{}", not(value))),
         };
         match keyword {
             "type" => match value {
                 Value::Array(names) => {
                     must(!names.is_empty(), "a type, or a list of types")?;
-                    names.iter().enumerate().try_for_each(|(n, name)| of_type(name, &format!("{at}[{n}]")))
+                    let mut names = names.iter().enumerate();
+                    names.try_for_each(|(n, name)| self.at(format_args!("[{n}]"), |_| of_type(name)))
                 }
-                name => of_type(name, at),
+                name => of_type(name),
             },
-            "items" if value.is_array() => self.list(value, at),
-            "items" => self.schema(value, at),
-            "required" => texts(value, at),
-            "dependentRequired" => self.named(value, at, |_, value, at| texts(value, at)),
-            "dependencies" => self.named(value, at, |this, value, at| match value {
-                Value::Array(_) => texts(value, at),
-                schema => this.schema(schema, at),
+            "items" if value.is_array() => self.list(value),
+            "items" => self.schema(value),
+            "required" => texts(value),
+            "dependentRequired" => self.named(value, |_, value| texts(value)),
+            "dependencies" => self.named(value, |walk, value| match value {
+                Value::Array(_) => texts(value),
+                schema => walk.schema(schema),
             }),
             "enum" => must(value.as_array().is_some_and(|values| !values.is_empty()), "a list of values"),
             "minimum" | "maximum" => must(value.is_number(), "a number"),
@@ -93,9 +115,9 @@ impl Walk<'_> {
                 must(value.is_string(), "a text")?;
                 must(self.leads(value.as_str().unwrap_or_default()), "a reference to a part of the schema")
             }
-            _ if ONE.contains(&keyword) => self.schema(value, at),
-            _ if LISTS.contains(&keyword) => self.list(value, at),
-            _ if NAMED.contains(&keyword) => self.named(value, at, |this, schema, at| this.schema(schema, at)),
+            _ if ONE.contains(&keyword) => self.schema(value),
+            _ if LISTS.contains(&keyword) => self.list(value),
+            _ if NAMED.contains(&keyword) => self.named(value, Self::schema),
             _ if COUNTS.contains(&keyword) => {
                 let is_count = value.as_f64().is_some_and(|number| number >= 0.0 && number.fract() == 0.0);
                 must(is_count, "a whole number from 0")
@@ -105,22 +127,17 @@ impl Walk<'_> {
         }
     }
 
-    fn list(&self, value: &Value, at: &str) -> Result<(), String> {
+    fn list(&mut self, value: &Value) -> Result<(), String> {
         let Some(schemas) = value.as_array().filter(|schemas| !schemas.is_empty()) else {
-            return Err(format!("`{at}` must be a list of schemas{}", not(value)));
+            return Err(format!("a list of schemas{}", not(value)));
         };
-        schemas.iter().enumerate().try_for_each(|(n, schema)| self.schema(schema, &format!("{at}[{n}]")))
+        let mut schemas = schemas.iter().enumerate();
+        schemas.try_for_each(|(n, schema)| self.at(format_args!("[{n}]"), |walk| walk.schema(schema)))
     }
 
-    fn named(
-        &self,
-        value: &Value,
-        at: &str,
-        each: impl Fn(&Self, &Value, &str) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let fields: &Map<String, Value> =
-            value.as_object().ok_or_else(|| format!("`{at}` must be an object{}", not(value)))?;
-        fields.iter().try_for_each(|(name, value)| each(self, value, &format!("{at}.{name}")))
+    fn named(&mut self, value: &Value, each: impl Fn(&mut Self, &Value) -> Result<(), String>) -> Result<(), String> {
+        let fields: &Map<String, Value> = value.as_object().ok_or_else(|| format!("an object{}", not(value)))?;
+        fields.iter().try_for_each(|(name, value)| self.at(format_args!(".{name}"), |walk| each(walk, value)))
     }
 
     /// Whether a reference leads to a part of this schema, as far as its form tells. Anchors and other documents are left to
@@ -132,17 +149,17 @@ impl Walk<'_> {
     }
 }
 
-fn of_type(name: &Value, at: &str) -> Result<(), String> {
+fn of_type(name: &Value) -> Result<(), String> {
     match name.as_str().is_some_and(|name| TYPES.contains(&name)) {
         true => Ok(()),
-        false => Err(format!("`{at}` must be one of {}{}", TYPES.join(", "), not(name))),
+        false => Err(format!("one of {}{}", TYPES.join(", "), not(name))),
     }
 }
 
-fn texts(value: &Value, at: &str) -> Result<(), String> {
+fn texts(value: &Value) -> Result<(), String> {
     match value.as_array().is_some_and(|names| names.iter().all(Value::is_string)) {
         true => Ok(()),
-        false => Err(format!("`{at}` must be a list of names{}", not(value))),
+        false => Err(format!("a list of names{}", not(value))),
     }
 }
 
@@ -178,6 +195,24 @@ mod tests {
         }
         let long = check(&json!({ "required": "x".repeat(500) })).unwrap_err();
         assert!(long.chars().count() < 120 && long.ends_with('…'), "{long}");
+    }
+
+    /// A name may be half of the request, and have thousands of parts: nothing is made of it for each.
+    #[test]
+    fn long_names_take_no_more_time() {
+        let parts: Map<_, _> = (0..200_000).map(|n| (n.to_string(), json!(true))).collect();
+        let mut schema = json!({ "properties": { "x".repeat(2 << 20): { "properties": parts } } });
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let valid = schema.clone();
+        std::thread::spawn(move || sender.send(check(&valid)));
+        // Made anew for each part, the places have 400 GB, which takes half a minute.
+        let checked = receiver.recv_timeout(std::time::Duration::from_secs(10));
+        assert_eq!(checked, Ok(Ok(())), "it takes too long");
+        for (_, part) in schema["properties"].as_object_mut().unwrap() {
+            *part = json!(1);
+        }
+        let told = check(&schema).unwrap_err();
+        assert!(told.starts_with("`schema.properties.xxx") && told.len() < 400, "{}", told.len());
     }
 
     #[test]
