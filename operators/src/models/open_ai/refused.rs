@@ -128,6 +128,17 @@ fn all_texts<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
     }
 }
 
+/// Whether a name or a text of a form has a word.
+fn mentions(form: &Value, word: &str) -> bool {
+    let has = |text: &str| text.to_lowercase().contains(word);
+    match form {
+        Value::String(text) => has(text),
+        Value::Array(parts) => parts.iter().any(|part| mentions(part, word)),
+        Value::Object(fields) => fields.iter().any(|(name, part)| has(name) || mentions(part, word)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 /// The change that a refusal of this request asks for.
 pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
     let lower = said(body, refusal);
@@ -136,10 +147,14 @@ pub(super) fn change(body: &Value, refusal: &str) -> Option<Change> {
     }
     let told: Option<Value> = serde_json::from_str(refusal).ok();
     let param = told.as_ref().and_then(|told| told.pointer("/error/param").or_else(|| told.get("param"))?.as_str());
+    let form = body.get(FORM);
+    // A refusal of a schema names its parts, which may be called as fields of the request are: what one caller asks for must
+    // not change the requests of others.
+    let is_own = |word: &str| names(&lower, word) && !form.is_some_and(|form| mentions(form, word));
     let is_blamed = |change: &&Change| {
         let is_named = match change.field {
-            STREAM => body.get(FORM).is_some() && [STREAM, "streaming"].iter().any(|word| names(&lower, word)),
-            field => param.map_or_else(|| names(&lower, field), |param| param == field),
+            STREAM => form.is_some() && [STREAM, "streaming"].into_iter().any(is_own),
+            field => param.map_or_else(|| is_own(field), |param| param == field),
         };
         is_named && body.get(change.field).is_some()
     };
@@ -190,6 +205,21 @@ mod tests {
         whole.apply(&mut plain);
         assert_eq!(formed, json!({"response_format": {"type": "json_object"}}));
         assert_eq!(plain, json!({"stream": true, "stream_options": {}}));
+        // Nor are the parts of a schema.
+        let formed = |name: &str| {
+            let schema = json!({"properties": {name: {"type": "string", "default": "x"}}});
+            let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+            json!({"temperature": 0.0, "max_tokens": 9, "stream": true, "response_format": format})
+        };
+        for name in ["temperature", "max_tokens", "stream", "Streaming"] {
+            let said = format!(
+                "Invalid schema for response_format 'a': 'default' is not permitted in ('properties', '{name}')"
+            );
+            for refusal in [said.clone(), json!({"error": {"message": said, "param": "response_format"}}).to_string()] {
+                assert_eq!(change(&formed(name), &refusal), None, "{refusal}");
+            }
+        }
+        assert_eq!(change(&formed("hours"), "Unknown field: temperature").unwrap().field, "temperature");
         // What it repeats of the request is no reason.
         let asked = "Is the temperature in the unknown port not allowed?";
         let own = json!({"temperature": 0, "seed": 1, "messages": [{"role": "user", "content": asked}]});
