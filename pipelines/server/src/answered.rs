@@ -80,7 +80,11 @@ impl Answered {
     fn bytes(&self) -> usize {
         let texts = self.asked.history.iter().map(|utterance| utterance.text.len() + OVERHEAD / 10);
         let passages = self.passages.iter().map(|id| id.len());
-        OVERHEAD + self.asked.question.len() + self.answer.len() + texts.chain(passages).sum::<usize>()
+        OVERHEAD
+            + self.asked.conversation.len()
+            + self.asked.question.len()
+            + self.answer.len()
+            + texts.chain(passages).sum::<usize>()
     }
 }
 
@@ -105,6 +109,20 @@ struct Table {
     names: HashMap<(Arc<str>, Named), u64>,
     next: u64,
     bytes: usize,
+}
+
+impl Table {
+    fn remove(&mut self, number: u64) {
+        let Some(Entry { caller, names, bytes, .. }) = self.answers.remove(&number) else { return };
+        self.bytes -= bytes;
+        for name in names {
+            let key = (caller.clone(), name);
+            // A newer answer may have the same name.
+            if self.names.get(&key) == Some(&number) {
+                self.names.remove(&key);
+            }
+        }
+    }
 }
 
 struct Entry {
@@ -133,15 +151,16 @@ impl RecentAnswers {
         let entry = Entry { caller: caller.clone(), names, answered: Arc::new(answered), bytes };
         table.answers.insert(number, entry);
         while table.answers.len() > MOST || table.bytes > BYTES {
-            let Some((oldest, Entry { caller, names, bytes, .. })) = table.answers.pop_first() else { break };
-            table.bytes -= bytes;
-            for name in names {
-                let key = (caller.clone(), name);
-                // A newer answer may have the same name.
-                if table.names.get(&key) == Some(&oldest) {
-                    table.names.remove(&key);
-                }
-            }
+            let Some((&oldest, _)) = table.answers.first_key_value() else { break };
+            table.remove(oldest);
+        }
+    }
+
+    /// Forgets an answer: its caller has deleted it.
+    pub fn forget(&self, caller: &Arc<str>, id: &str) {
+        let mut table = self.0.lock();
+        if let Some(&number) = table.names.get(&(caller.clone(), Named::Id(id.to_owned()))) {
+            table.remove(number);
         }
     }
 
@@ -177,6 +196,18 @@ mod tests {
         recent.add(&ann, None, answered(5000, "other"));
         assert_eq!(find(&ann, Named::Id("id-2".to_owned())), None);
         assert_eq!(find(&ann, Named::Turn("c".into(), 2)).as_deref(), Some("again"));
+        // The names of conversations count, which callers choose.
+        let mut named = answered(7000, "because");
+        named.asked.conversation = "x".repeat(BYTES).into();
+        recent.add(&ann, None, named);
+        assert_eq!(find(&ann, Named::Turn("x".repeat(BYTES).into(), 7000)), None);
+        // One that is deleted is forgotten, and no other.
+        recent.add(&ann, Some("gone".to_owned()), answered(6000, "gone"));
+        recent.forget(&bob, "gone");
+        assert!(find(&ann, Named::Id("gone".to_owned())).is_some(), "it is another caller's");
+        recent.forget(&ann, "gone");
+        assert_eq!((find(&ann, Named::Id("gone".to_owned())), find(&ann, Named::Turn("c".into(), 6000))), (None, None));
+        assert!(find(&ann, Named::Turn("c".into(), 5000)).is_some());
         // Long answers are bounded by their bytes, and one that is too long is not kept.
         recent.add(&bob, None, answered(1, &"x".repeat(BYTES + 1)));
         assert_eq!(find(&bob, Named::Turn("c".into(), 1)), None);

@@ -98,8 +98,8 @@ impl Feedback {
         id.into_iter().chain(turn).collect()
     }
 
-    /// Adds what it lacks of the answer that it names.
-    fn join(&mut self, answered: &Answered) {
+    /// Adds what it lacks of the answer that it names, and the newest utterances of its history that fit.
+    fn join(&mut self, answered: &Answered, fits: impl FnMut(&&Utterance) -> bool) {
         let Answered { asked, answer, passages } = answered;
         if self.conversation_id.is_none() || self.turn.is_none() {
             self.conversation_id = Some(asked.conversation.to_string());
@@ -108,7 +108,8 @@ impl Feedback {
         // The history is that of the question.
         if self.question.is_none() {
             self.question = Some(asked.question.to_string());
-            self.history.clone_from(&asked.history);
+            self.history = asked.history.iter().rev().take_while(fits).cloned().collect();
+            self.history.reverse();
         }
         self.answer.get_or_insert_with(|| answer.clone());
         if self.passages.is_empty() {
@@ -122,8 +123,16 @@ impl Feedback {
     /// The same, joined with an answer, with so many bytes at most. Of a history that is too long, the oldest part is left out.
     /// `None`: it is too long even so.
     fn joined(&self, answered: &Answered, most: usize) -> Option<Self> {
+        let Answered { asked, answer, .. } = answered;
+        let needs = |own: &Option<String>, theirs: &str| own.as_deref().unwrap_or(theirs).len();
+        let mut left = most.checked_sub(needs(&self.question, &asked.question) + needs(&self.answer, answer))?;
         let mut joined = self.clone();
-        joined.join(answered);
+        joined.join(answered, |utterance| {
+            // The text of a line is never shorter than what was said.
+            let fits = left.checked_sub(utterance.text.len());
+            left = fits.unwrap_or_default();
+            fits.is_some()
+        });
         while json!(joined).to_string().len() > most {
             if self.question.is_some() || joined.history.is_empty() {
                 return None;
@@ -287,6 +296,10 @@ mod tests {
             "passages": ["a#0"], "history": [said("new")],
         });
         assert_eq!(json!(feedback.joined(&answered, MOST_JOINED)), expected);
+        // As much of the history is kept as fits.
+        let history = [200, 100, 100].map(|kib: usize| said(&"x".repeat(kib * 1024))).to_vec();
+        let long = Answered { asked: Asked { history, ..answered.asked.clone() }, ..answered.clone() };
+        assert_eq!(feedback.joined(&long, MOST_JOINED).unwrap().history.len(), 2);
         // What is too long is not joined, and what the client says counts.
         let long = Answered { answer: "x".repeat(LONGEST), ..answered.clone() };
         assert!(feedback.joined(&long, MOST_JOINED).is_none());

@@ -261,6 +261,8 @@ pub async fn remove(
     InPath(id): InPath<String>,
 ) -> Result<Json<Json_>, ApiError> {
     let Some((store, _)) = find(&app, &principal, &id).await? else { return Err(missing(&id)) };
+    // Feedback must not bring it back.
+    app.pipelines_of(&principal).for_each(|served| served.recent().forget(&principal.name, &id));
     let (wanted, caller) = (id.clone(), principal.name.clone());
     match call(&store, move |store| store.remove(&wanted, &caller)).await? {
         true => Ok(Json(json!({ "id": id, "object": "response", "deleted": true }))),

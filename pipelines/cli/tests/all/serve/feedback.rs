@@ -107,13 +107,14 @@ async fn what_is_stored_is_joined_after_a_restart() {
     let gone = server.ok("POST", "/v1/responses", ask("What does a ticket cost?")).await;
     let chat = server.chat("When does the ferry leave?").await;
     server.ok("DELETE", &format!("/v1/responses/{}", gone["id"].as_str().unwrap()), None).await;
+    assert!(!helped(&server, &gone["id"]).await, "it was deleted, and what is in memory with it");
     drop(server);
 
     let server = Server::start(directory.path(), PIPELINE, &[], &[]);
     assert!(helped(&server, &second["id"]).await);
     assert!(!helped(&server, &gone["id"]).await, "it was deleted");
     assert!(!helped(&server, &chat["id"]).await, "completions are not stored");
-    let line = &lines(directory.path())[0];
+    let line = &lines(directory.path())[1];
     assert_eq!(
         (&line["conversation_id"], &line["turn"], &line["question"], &line["answer"]),
         (&json!("talk"), &json!(2), &json!("When does it return?"), &second["output"][0]["content"][0]["text"]),
