@@ -142,7 +142,7 @@ impl SignIn {
         };
         let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let reply = self.client.get(url).send().await.map_err(|error| failed(error.to_string()))?;
-        let reply = json_of(reply).await.map_err(failed)?;
+        let reply = json_of(reply, None).await.map_err(failed)?;
         let found: Discovered = serde_json::from_value(reply).map_err(|error| failed(error.to_string()))?;
         if found.issuer != self.issuer {
             return Err(failed(format!("it says that it is `{}`", found.issuer)));
@@ -187,7 +187,7 @@ impl SignIn {
             tracing::warn!(%error, "the identity provider cannot be asked");
             ApiError::unavailable("the identity provider cannot be reached; try again later")
         })?;
-        let reply = json_of(reply).await.map_err(refused)?;
+        let reply = json_of(reply, self.secret.as_deref()).await.map_err(refused)?;
         let text = |field: &str| reply[field].as_str().map(str::to_owned);
         let field = if self.config.token == TokenKind::Id { "id_token" } else { "access_token" };
         let token = text(field).ok_or_else(|| refused(format!("its reply has no `{field}`")))?;
@@ -196,7 +196,7 @@ impl SignIn {
 }
 
 /// The JSON of a reply with a status of success.
-async fn json_of(mut reply: reqwest::Response) -> Result<Value, String> {
+async fn json_of(mut reply: reqwest::Response, secret: Option<&str>) -> Result<Value, String> {
     let status = reply.status();
     let mut bytes = Vec::new();
     while let Some(piece) = reply.chunk().await.map_err(|error| error.to_string())? {
@@ -206,10 +206,19 @@ async fn json_of(mut reply: reqwest::Response) -> Result<Value, String> {
         bytes.extend_from_slice(&piece);
     }
     if !status.is_success() {
-        let text: String = String::from_utf8_lossy(&bytes).chars().take(200).collect();
+        let text = without(secret, &String::from_utf8_lossy(&bytes));
+        let text: String = text.chars().take(200).collect();
         return Err(format!("status {status}: {}", text.escape_debug()));
     }
     serde_json::from_slice(&bytes).map_err(|error| format!("its reply is no JSON: {error}"))
+}
+
+/// A text without a secret. What refuses a form may repeat it, and the log gets what is said.
+fn without(secret: Option<&str>, text: &str) -> String {
+    let Some(secret) = secret else { return text.to_owned() };
+    let form = Url::parse_with_params("form:", [("", secret)]).ok();
+    let encoded = form.as_ref().and_then(Url::query).map(|query| query.trim_start_matches('='));
+    text.replace(secret, "…").replace(encoded.unwrap_or(secret), "…")
 }
 
 /// Tells the page where people sign in. `sign_in` is null on a server without an identity provider.

@@ -114,3 +114,20 @@ async fn a_secret_is_sent_as_the_provider_takes_it() {
         assert!(sign_in.exchange(&request).await.is_ok(), "{methods}");
     }
 }
+
+/// A refusal may repeat the form that was sent, and it is logged.
+#[tokio::test]
+async fn a_refusal_tells_no_secret() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let echo = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let said = "client_secret=a%2Bb%3D&or=a+b&or=a+b= a+b=";
+        let reply = format!("HTTP/1.1 400 Bad\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{said}", said.len());
+        let _ = stream.read(&mut [0; 4096]).await.unwrap();
+        stream.write_all(reply.as_bytes()).await.unwrap();
+    };
+    let told = async { json_of(reqwest::get(&url).await.unwrap(), Some("a+b=")).await.unwrap_err() };
+    let (told, ()) = tokio::join!(told, echo);
+    assert!(told.ends_with("client_secret=…&or=a+b&or=… …"), "{told}");
+}
