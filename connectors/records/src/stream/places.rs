@@ -181,7 +181,9 @@ impl Waiting {
                 }
                 if message.starts {
                     questions.clear();
-                    due.retain(|_| !is_due);
+                    if is_due {
+                        due.clear();
+                    }
                 } else if message.rewind {
                     let taken = questions.pop();
                     marks.extend(taken.map(|(question, _)| (place, question, is_due)));
@@ -278,6 +280,8 @@ impl Waiting {
     /// Of the numbers of messages in their order, those that are taken back, and the marks that do so.
     fn taken_back(&self, numbers: &[usize]) -> HashSet<usize> {
         let (mut questions, mut taken, mut seen): (Vec<usize>, HashSet<usize>, HashSet<&str>) = Default::default();
+        // From where to where: what a mark takes back may hold what others do, and each is looked at once.
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
         for (at, number) in numbers.iter().enumerate().filter(|(_, number)| !self.gone[**number]) {
             let message = &self.messages[*number];
             if message.id.as_deref().is_some_and(|id| !seen.insert(id)) {
@@ -291,8 +295,10 @@ impl Waiting {
                 questions.clear();
             }
             if message.rewind {
-                let from = questions.pop().unwrap_or(at);
-                taken.extend(&numbers[from..at]);
+                if let Some(from) = questions.pop() {
+                    while ranges.pop_if(|range| range.0 >= from).is_some() {}
+                    ranges.push((from, at));
+                }
                 // It may say something in their place.
                 taken.extend(Some(*number).filter(|_| !has_text(message)));
             }
@@ -300,6 +306,7 @@ impl Waiting {
                 questions.push(at);
             }
         }
+        taken.extend(ranges.into_iter().flat_map(|(from, to)| &numbers[from..to]));
         taken
     }
 

@@ -281,3 +281,28 @@ fn marks_of_rasa_without_a_time_are_not_one() {
     );
     assert_eq!(log.whole(), ["c 1 user Three?"]);
 }
+
+/// What a mark takes back may hold what others take back. Each message is looked at once, also in a conversation in which as
+/// many marks follow as many questions.
+#[test]
+fn as_many_marks_as_questions_are_little_work() {
+    const NUMBER: u64 = 40_000;
+    let options = Options { burst_s: 3.0, ..Options::default() };
+    let items = (0..2 * NUMBER).map(|at| {
+        let message = Message {
+            conversation: Some("a".to_owned()),
+            id: Some(at.to_string()),
+            order: Some(Val::from(at as isize)),
+            time: Some(at as f64),
+            ..Message::default()
+        };
+        let (speaker, text) = (Some("user".to_owned()), Some("When?".to_owned()));
+        let message =
+            if at < NUMBER { Message { speaker, text, ..message } } else { Message { rewind: true, ..message } };
+        Item::Message(Box::new(message))
+    });
+    let mut stream = Stream::new(options, BTreeMap::new(), 0);
+    stream.take(items.collect(), "log", 1);
+    let released = stream.release(1, false, &mut InMemory::default());
+    assert_eq!((released.turns.len(), released.left_out["taken back"], stream.waiting()), (0, NUMBER, 0));
+}
