@@ -11,6 +11,9 @@ use crate::chains::with_conversations;
 use crate::known::{self, Memory, Said, Shared};
 use crate::message::{Call, Item, Message};
 
+/// The place of the last message, and the number of the one that came last.
+type Last<'a> = ((&'a Option<Val>, u64), u64);
+
 impl Stream {
     /// The calls that are due, and those that belong before them.
     pub(super) fn due_calls(&self, is_due: &dyn Fn(&Held) -> bool) -> Vec<Call> {
@@ -26,12 +29,21 @@ impl Stream {
         }
         let ids: HashSet<&str> =
             calls.iter().filter(|call| call.2).filter_map(|(_, call, _)| call.id.as_deref()).collect();
-        let is_before_message = |place: (&Option<Val>, u64), call: &Call| match &call.conversation {
-            Some(_) if !call.guess => {
-                let of = [None, call.conversation.as_deref()];
-                of.iter().filter_map(|name| messages.get(name)).any(|message| place <= *message)
+        // A call may be of any conversation, unless it says of which one.
+        let last_of_all = messages.values().copied().reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)));
+        let is_before_message = |place: (&Option<Val>, u64), call: &Call| {
+            // A call without an order comes after what came before it.
+            let is_before = |(last, number): &Last| match place {
+                (None, at) => at <= *number,
+                place => place <= *last,
+            };
+            match &call.conversation {
+                Some(_) if !call.guess => {
+                    let of = [None, call.conversation.as_deref()];
+                    of.iter().filter_map(|name| messages.get(name)).any(is_before)
+                }
+                _ => last_of_all.as_ref().is_some_and(is_before),
             }
-            _ => messages.values().any(|message| place <= *message),
         };
         let belongs = |at: u64, call: &Call| {
             let place = (&call.order, at);
@@ -47,14 +59,15 @@ impl Stream {
         taken.collect()
     }
 
-    /// The places of the last messages that are due, by the conversations that they name.
-    fn last_due(&self, is_due: &dyn Fn(&Held) -> bool) -> HashMap<Option<&str>, (&Option<Val>, u64)> {
-        let mut found = HashMap::new();
+    /// The places of the last messages that are due, by the conversations that they name, and the number of the one that came
+    /// last.
+    fn last_due(&self, is_due: &dyn Fn(&Held) -> bool) -> HashMap<Option<&str>, Last<'_>> {
+        let mut found: HashMap<Option<&str>, Last<'_>> = HashMap::new();
         for (number, held) in self.held.iter().filter(|(_, held)| is_due(held)) {
             if let Item::Message(message) = &held.item {
                 let place = (&message.order, *number);
-                let last = found.entry(message.conversation.as_deref()).or_insert(place);
-                *last = place.max(*last);
+                let (last, came) = found.entry(message.conversation.as_deref()).or_insert((place, *number));
+                (*last, *came) = (place.max(*last), *number);
             }
         }
         found

@@ -151,3 +151,24 @@ fn calls_that_there_is_no_room_for_are_turns() {
         assert_eq!(expected.difference(&found).collect::<Vec<_>>(), [""; 0], "{seed}");
     }
 }
+
+/// A call without an order comes after what came before it, so a message that came before it does not hurry it.
+#[test]
+fn a_call_without_an_order_waits_for_its_parts_beside_messages_with_one() {
+    let part = |text: &str, order: u64| {
+        let message = Message { id: Some(text.to_owned()), order: Some(int(order)), ..said("user", text.to_owned()) };
+        let call = Call { id: Some("call".to_owned()), guess: true, messages: vec![message], ..Call::default() };
+        vec![Item::Call(Box::new(call))]
+    };
+    let other = Message {
+        id: Some("m".to_owned()),
+        conversation: Some("other".to_owned()),
+        order: Some(int(1)),
+        ..said("user", "hello".to_owned())
+    };
+    let other = vec![Item::Message(Box::new(other))];
+    let items = [other, vec![], part("second", 2), vec![], vec![], vec![], vec![], part("first", 1)];
+    let expected = shown(assemble(items.iter().flatten().cloned().collect(), &Options::default()).0);
+    let (turns, left_out) = super::streamed(&Options::default(), items.into_iter(), 6, &[]);
+    assert_eq!((shown(turns), left_out), (expected, LeftOut::new()));
+}
