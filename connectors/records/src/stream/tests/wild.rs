@@ -3,6 +3,7 @@
 
 use super::any::Random;
 use super::*;
+use crate::assemble::has_text;
 use crate::message::Message;
 
 pub(super) fn int(number: u64) -> Val {
@@ -10,7 +11,7 @@ pub(super) fn int(number: u64) -> Val {
 }
 
 /// Seeds that have found faults.
-const OF_FAULTS: [u64; 10] = [93, 144, 744, 1304, 1857, 4036, 4357, 7553, 7710, 17489];
+const OF_FAULTS: [u64; 11] = [93, 144, 744, 1304, 1857, 4036, 4357, 7553, 7710, 17489, 31598];
 
 /// What a log may have beside questions and answers.
 const KINDS: [&str; 19] = [
@@ -186,10 +187,31 @@ fn case(seed: u64) -> Case {
     }
     // Questions without a time are one if they wait together.
     let is_together = branch || has("no times") && options.burst_s > 0.0;
-    let settle = if is_together { 1_000_000 } else { [40, 45, 1_000_000][random.below(3) as usize] };
+    let settle =
+        if is_together || longest(&messages) > 28 { 1_000_000 } else { [40, 45, 1_000_000][random.below(3) as usize] };
     let may_shuffle = !has("no order");
     let may_double = !has("no ids") || once;
     Case { kinds, options, messages, settle, may_shuffle, may_double }
+}
+
+/// How far the first part of a message is from its last one at most: the first one has to wait for all.
+fn longest(messages: &[Message]) -> usize {
+    let home = |message: &Message| Some((message.join.first()?.clone(), message.conversation.clone()?));
+    let homes: HashMap<String, String> = messages.iter().filter_map(home).collect();
+    let mut firsts: HashMap<&str, (Option<&str>, usize)> = HashMap::new();
+    let mut longest = 0;
+    for (at, message) in messages.iter().enumerate().filter(|(_, message)| message.merge.is_some() || has_text(message))
+    {
+        let home = message.join.first().and_then(|key| homes.get(key));
+        let name = message.conversation.as_ref().or(home).filter(|_| message.speaker.is_some());
+        let Some(name) = name else { continue };
+        let first = firsts.entry(name).or_insert((None, at));
+        if message.merge.is_none() || message.merge.as_deref() != first.0 {
+            *first = (message.merge.as_deref(), at);
+        }
+        longest = longest.max(at - first.1);
+    }
+    longest
 }
 
 /// The turns of all of them.
