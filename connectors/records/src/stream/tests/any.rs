@@ -87,7 +87,7 @@ fn log(random: &mut Random, kinds: &[&str]) -> String {
 #[test]
 fn all_orders_within_the_wait_give_the_same_turns() {
     let mut wrong = Vec::new();
-    for seed in (1..40_u64).chain([45, 313, 369, 411, 437, 680]) {
+    for seed in (1..40_u64).chain([45, 313, 369, 411, 437, 680, 2098]) {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         random.below(2);
         let kinds: Vec<&str> = KINDS.into_iter().filter(|_| random.below(3) == 0).collect();
@@ -107,8 +107,10 @@ fn all_orders_within_the_wait_give_the_same_turns() {
         }
         let ends: Vec<usize> = (0..order.len()).filter(|_| random.below(4) == 0).collect();
         let late: Vec<usize> = order.iter().copied().chain(0..log.lines.len()).collect();
+        // A question waits for the mark that takes it back.
+        let settle = if kinds.contains(&"rewinds") { 50 } else { 30 };
         for (which, order, ends) in [("once", &order, &ends[..]), ("again", &late, &ends[..]), ("none", &order, &[])] {
-            let (found, _) = log.streamed(order, 30, ends);
+            let (found, _) = log.streamed(order, settle, ends);
             if found != expected {
                 let at = found.iter().zip(&expected).take_while(|(one, other)| one == other).count();
                 wrong.push(format!(
