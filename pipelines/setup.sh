@@ -46,7 +46,7 @@ command -v cargo >/dev/null || fail "cargo is missing; install Rust 1.94 or newe
 if [ -e "${CARGO_TARGET_DIR:-target}/debug/turnflow" ]; then
     say "Building turnflow (dev profile)"
 else
-    say "Building turnflow (dev profile). The first time takes twenty minutes to three quarters of an hour on two cores, and 4 GB of disk"
+    say "Building turnflow (dev profile). The first time takes twenty minutes to three quarters of an hour on two cores, and 3 GB of disk"
 fi
 python3 pipelines/progress.py cargo build --package turnflow --bin turnflow
 turnflow="${CARGO_TARGET_DIR:-target}/debug/turnflow"
