@@ -124,16 +124,21 @@ impl Server {
 
     /// Puts the documents of these tests.
     async fn fill(&self) {
+        self.put().await;
+        for word in ["noon", "children"] {
+            let found = self.ok("GET", &format!("/v1/search?query={word}"), None).await;
+            assert_eq!(found["hits"].as_array().map(Vec::len), Some(1), "{word}: {found}");
+        }
+    }
+
+    /// Puts two documents, without a search for them.
+    async fn put(&self) {
         for (id, text) in [
             ("ferry.md", "The ferry to the island leaves at nine. It returns at noon."),
             ("notes/fees.md", "A ticket costs four euros. Children travel free."),
         ] {
             let body = json!({ "title": "Island", "text": text });
             self.ok("PUT", &format!("/v1/documents/{id}?wait=true"), Some(body)).await;
-        }
-        for word in ["noon", "children"] {
-            let found = self.ok("GET", &format!("/v1/search?query={word}"), None).await;
-            assert_eq!(found["hits"].as_array().map(Vec::len), Some(1), "{word}: {found}");
         }
     }
 
