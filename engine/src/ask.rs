@@ -54,6 +54,9 @@ pub struct AskRequest {
     pub follow: bool,
     /// Whether sinks that take answers to callers get this one: a search is no question of a person.
     pub counts: bool,
+    /// The node up to which the turn runs. Nodes that it does not need are not called, so that the turn has no answer; what
+    /// it is for is the node's value among the events of `trace`. It is not counted as a turn.
+    pub until: Option<Arc<str>>,
     /// Nodes to skip for this turn, and other weights.
     pub adjust: Adjustments,
     /// A condition on the metadata of passages. The turn finds only passages that meet it, in addition to the filters of
@@ -77,6 +80,7 @@ impl AskRequest {
             stream: true,
             follow: false,
             counts: true,
+            until: None,
             adjust: Adjustments::default(),
             filter: None,
         }
@@ -217,9 +221,26 @@ pub(crate) struct Caller {
     follow: bool,
     counts: bool,
     adjust: Adjustments,
+    /// By number, the nodes that run; `None` for all.
+    runs: Option<Arc<[bool]>>,
 }
 
 impl Caller {
+    /// The caller of a turn that runs only some nodes.
+    pub fn of(self, runs: Option<Arc<[bool]>>) -> Self {
+        Self { runs, ..self }
+    }
+
+    /// Whether the caller wants this node's value, or one that it is made from.
+    pub fn wants(&self, node: usize) -> bool {
+        self.runs.as_ref().is_none_or(|runs| runs.get(node).copied().unwrap_or_default())
+    }
+
+    /// Whether the turn ends without an answer that anybody waits for: it runs up to a node only, or the caller has left.
+    pub fn wants_no_answer(&self) -> bool {
+        self.runs.is_some() || self.cancel.is_cancelled()
+    }
+
     /// Whether the caller follows the answer.
     pub fn follows(&self) -> bool {
         self.follow
@@ -325,7 +346,7 @@ impl AskQueue {
         let cancel = CancellationToken::new();
         let (cancelled, adjust, counts) = (cancel.clone(), request.adjust.clone(), request.counts);
         let (trace, stream, follow) = (request.trace, request.stream, request.follow);
-        let caller = Caller { events: sender, cancel: cancelled, trace, stream, follow, counts, adjust };
+        let caller = Caller { events: sender, cancel: cancelled, trace, stream, follow, counts, adjust, runs: None };
         let stream = AnswerStream { events, cancel };
         let mut state = self.state.lock();
         if state.closed {

@@ -369,7 +369,7 @@ impl Flow {
     /// The begin of a turn that has just received its slot.
     fn begin(mut turn: Turn, snapshot: SnapshotGuard, caller: Option<Caller>, shared: &TurnsShared) -> Self {
         let generation = shared.generations.read().get(&snapshot.plan).cloned();
-        let is_adjusted = caller.as_ref().is_some_and(|caller| !caller.adjust().is_empty());
+        let is_adjusted = caller.as_ref().is_some_and(|caller| !caller.adjust().is_empty() || caller.wants_no_answer());
         let caches = generation.as_ref().is_some_and(|generation| generation.cache.is_some()) && !is_adjusted;
         let family = snapshot.family;
         let key = caches.then(|| AnswerCache::key(family, &turn));

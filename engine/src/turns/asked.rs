@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Flow, TurnsShared, WorkerState};
+use super::{Flow, Running, RunningNode, TurnsShared, WorkerState};
 use crate::ask::{AskError, Asked, Event};
 use crate::record::Turn;
 
@@ -33,12 +33,18 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     let Some(ingress) = local.ingress(snapshot.plan, &source) else {
         return Err((Box::new(asked), AskError::UnknownSource { source_name: source }));
     };
-    if let Some(generation) = generation.filter(|_| !asked.request.adjust.is_empty())
-        && let Err((node, problem)) = asked.request.adjust.check(&generation.nodes)
-    {
-        return Err((Box::new(asked), AskError::Adjustment { node, problem }));
-    }
+    let nodes = generation.as_ref().map(|generation| &generation.nodes[..]).unwrap_or_default();
+    let checked = match asked.request.adjust.is_empty() {
+        true => Ok(()),
+        false => asked.request.adjust.check(nodes),
+    };
+    let until = asked.request.until.clone();
+    let runs = match checked.and_then(|()| until.map(|until| up_to(&until, nodes)).transpose()) {
+        Ok(runs) => runs,
+        Err((node, problem)) => return Err((Box::new(asked), AskError::Adjustment { node, problem })),
+    };
     let Asked { request, caller } = asked;
+    let caller = caller.of(runs);
     caller.tell(Event::Started { epoch: snapshot.epoch });
     let number = shared.asks.number();
     let turn = Turn {
@@ -65,6 +71,21 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     shared.observe(&source, &flow, None);
     ingress.give(flow);
     Ok(())
+}
+
+/// By number, the nodes that a node's value needs: itself, and those before it. Returns the node and the problem if there is
+/// no such operator.
+fn up_to(until: &Arc<str>, nodes: &[RunningNode]) -> Result<Arc<[bool]>, (Arc<str>, String)> {
+    let last = nodes.iter().position(|node| node.id == *until && matches!(node.running, Running::Operator(_)));
+    let last = last.ok_or_else(|| (until.clone(), "the pipeline has no such operator".to_owned()))?;
+    let mut needed = vec![false; nodes.len()];
+    let mut open = vec![last];
+    while let Some(node) = open.pop() {
+        if !std::mem::replace(&mut needed[node], true) {
+            open.extend(&nodes[node].inputs);
+        }
+    }
+    Ok(needed.into())
 }
 
 /// A unique key for each question.

@@ -12,6 +12,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use super::{Delivered, Flow, Generation, TurnsShared, WorkerState, record};
+use crate::ask::Caller;
 use crate::plan::{AnswerMode, FailedTurns};
 use crate::record::{Failure, Item, Turn, Value};
 
@@ -83,10 +84,8 @@ pub(super) fn build<'s>(
                         };
                         shared.turn_ends(&flow.context);
                         let took = Duration::from_micros(shared.now_us().saturating_sub(turn.entered_us));
-                        // A caller who has left gets no answer.
-                        let has_left =
-                            flow.context.caller.as_ref().is_some_and(|caller| caller.cancel().is_cancelled());
-                        let is_first = turn.standing.is_none() && !has_left;
+                        let is_wanted = !flow.context.caller.as_ref().is_some_and(Caller::wants_no_answer);
+                        let is_first = turn.standing.is_none() && is_wanted;
                         if is_first {
                             shared.activity.answered(&turn.source, took, failure.is_some());
                         }

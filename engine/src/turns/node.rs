@@ -133,6 +133,12 @@ pub(super) fn build<'s>(
                     continue;
                 }
                 let inputs: Vec<Value> = values.into_iter().flatten().collect();
+                let caller = flow.context.caller.as_ref();
+                if caller.is_some_and(|caller| !caller.wants(number)) {
+                    let value = Value::Failed(Failure::new(id.clone(), "the caller does not need it"));
+                    output.session(&capability).give(flow.then(value, together(&id, &warnings, Vec::new())));
+                    continue;
+                }
                 let failed = inputs.iter().find(|value| matches!(value, Value::Failed(_))).cloned();
                 if let (Some(_), Some(reads)) = (&failed, &flow.context.reads) {
                     reads.lock().has_failed = true;
@@ -143,7 +149,7 @@ pub(super) fn build<'s>(
                     output.session(&capability).give(flow);
                     continue;
                 }
-                let adjust = flow.context.caller.as_ref().map(Caller::adjust);
+                let adjust = caller.map(Caller::adjust);
                 if adjust.is_some_and(|adjust| adjust.skip.contains(&id)) {
                     let value = port.and_then(|port| skipped(port, &inputs, &flow.item.turn));
                     let value =
@@ -165,7 +171,6 @@ pub(super) fn build<'s>(
                 }
                 let snapshot = flow.context.snapshot.snapshot().clone();
                 shared.activity.warn_of_absences(&corpora, &flow.item.turn, &snapshot, &new);
-                let caller = flow.context.caller.as_ref();
                 let stream = caller.map(|caller| caller.stream(&id)).unwrap_or_default();
                 let cancelled = caller.map(|caller| caller.cancel().clone());
                 let left = cancelled.clone();

@@ -116,6 +116,8 @@ pub async fn search(
     asked.collection = request.collection.map(Into::into);
     asked.trace = true;
     asked.counts = false;
+    // No language model is called for an answer that nobody reads.
+    asked.until = Some(node.clone());
     asked.filter = filter.map(Arc::new);
     if let Some(extra) = &principal.extra {
         asked.extra.insert("principal".to_owned(), extra.clone().into());
@@ -123,7 +125,6 @@ pub async fn search(
     begun(&served).await?;
     let mut events = served.engine().ask(asked);
     let mut epoch = 0;
-    // Once the hits arrive, the stream is dropped, and no further node runs.
     let hits = loop {
         match deadline.within(events.next()).await? {
             Some(Event::Started { epoch: of }) => epoch = of,

@@ -119,8 +119,7 @@ async fn the_usage_is_what_the_models_report() {
         ("OTEL_METRIC_EXPORT_INTERVAL", "100"),
     ];
     let server = Server::start(directory.path(), &pipeline(&url), &[], &variables);
-    // A search may begin a call of the model before it ends, which counts too.
-    server.put().await;
+    server.fill().await;
     let chat = "/v1/chat/completions";
     let usage = |prompt: u64, completion: u64, cached: u64| {
         let details = json!({"cached_tokens": cached});
@@ -171,4 +170,28 @@ async fn without_a_report_messages_and_answers_are_counted() {
     let usage = server.chat("When does the ferry leave?").await["usage"].clone();
     let (prompt, completion) = (usage["prompt_tokens"].as_u64().unwrap(), usage["completion_tokens"].as_u64().unwrap());
     assert!((5..20).contains(&prompt) && (2..10).contains(&completion), "{usage}");
+}
+
+#[tokio::test]
+async fn a_search_calls_no_language_model_for_an_answer() {
+    let url = model(Some(json!({"prompt_tokens": 120, "completion_tokens": 7, "total_tokens": 127})));
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &pipeline(&url), &[], &[]);
+    server.fill().await;
+    let search = async |number: usize| {
+        let found = server.ok("GET", &format!("/v1/search?query=ferry%20{number}"), None).await;
+        assert_eq!(found["hits"].as_array().map(Vec::len), Some(1), "{found}");
+    };
+    for first in (0..80).step_by(8) {
+        futures::future::join_all((first..first + 8).map(search)).await;
+    }
+    // An answer comes after them, and is all that is counted.
+    server.chat("When does the ferry leave?").await;
+    let metrics = server.ok("GET", "/metrics", None).await;
+    let metrics = metrics.as_str().unwrap();
+    let of = |name: &str| metrics.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        of("turnflow_prompt_tokens_total"),
+        ["turnflow_prompt_tokens_total{pipeline=\"demo\",component=\"llm\"} 120"]
+    );
 }
