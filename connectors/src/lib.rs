@@ -133,6 +133,7 @@ mod ocr;
 mod open_once;
 #[cfg(feature = "otlp")]
 pub mod otlp;
+mod page_views;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 #[cfg(feature = "postgres")]

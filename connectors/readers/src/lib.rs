@@ -66,6 +66,7 @@ pub mod xml;
 use std::sync::Arc;
 
 use turnflow_engine::document::{Document, Markup};
+use turnflow_engine::inference::Picture;
 use turnflow_engine::metadata::Metadata;
 use turnflow_engine::panics::caught;
 
@@ -150,6 +151,25 @@ impl Format {
             Ok(Document { id, title: title.into(), text: text.into(), markup, metadata })
         })
     }
+}
+
+/// Draws a page of a PDF as a PNG file, with a passage marked where its text is found, in a child process if this program has
+/// them (see [`worker`]). Pages count from 1. A page that is a scan has no text to mark.
+///
+/// # Errors
+///
+/// The file is no PDF, has no such page, or is encrypted with another password.
+pub fn page_png(bytes: &[u8], page: u32, passage: &str, reading: &ReadOptions) -> Result<Vec<u8>, ReadError> {
+    #[cfg(unix)]
+    let aside = worker::draw(bytes, (page, passage), reading);
+    #[cfg(not(unix))]
+    let aside = None;
+    let picture = aside.unwrap_or_else(|| drawn_here(bytes, page, passage, &reading.passwords))?;
+    pictures::png(&picture)
+}
+
+fn drawn_here(bytes: &[u8], page: u32, passage: &str, passwords: &[String]) -> Result<Picture, ReadError> {
+    guarded(|| pdf::picture(bytes, page, passage, passwords))
 }
 
 fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {

@@ -30,19 +30,21 @@
 //! ```
 
 mod http;
+mod pages;
 mod round;
 pub(crate) mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use globset::{GlobBuilder, GlobMatcher};
 use turnflow_engine::component::{
     Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
-use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, PageViews, Stopped};
 
 use self::round::Following;
 use crate::ocr;
@@ -178,6 +180,13 @@ pub struct Bucket {
 }
 
 impl CorpusSource for Bucket {
+    fn page_views(&self) -> Option<Arc<dyn PageViews>> {
+        let BucketConfig { ocr, ocr_min_confidence, ocr_model, passwords, .. } = &self.config;
+        let how = (*ocr, *ocr_min_confidence);
+        let reading = ocr::of(&self.context, ocr_model.as_deref(), how, passwords).ok()?;
+        Some(Arc::new(pages::Pages { config: self.config.clone(), context: self.context.clone(), reading }))
+    }
+
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.url.clone(), mode, &self.context);
         let mut following = Following::new(&self, &output)?;

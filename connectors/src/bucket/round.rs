@@ -37,7 +37,7 @@ struct Wanted {
 }
 
 /// What was read of an object.
-enum Read {
+pub(super) enum Read {
     Content(Bytes),
     TooLarge,
     /// It is packed in a way that is not known.
@@ -125,7 +125,7 @@ async fn read(
 }
 
 /// The content of an object without its `Content-Encoding`.
-fn unpacked(content: Vec<u8>, packed: Option<&str>, limit: u64) -> Result<Vec<u8>, Read> {
+pub(super) fn unpacked(content: Vec<u8>, packed: Option<&str>, limit: u64) -> Result<Vec<u8>, Read> {
     let stream: Box<dyn std::io::Read + '_> = match packed {
         // Some programs set the header for files that are not packed.
         Some("gzip" | "x-gzip") if content.starts_with(b"\x1f\x8b") => Box::new(MultiGzDecoder::new(&content[..])),

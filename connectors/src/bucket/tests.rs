@@ -2,7 +2,7 @@ use std::path::Path;
 
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
-use turnflow_engine::connector::Mode;
+use turnflow_engine::connector::{CorpusSource as _, Mode};
 use turnflow_engine::spec::from_str;
 
 use super::round::KeptObject;
@@ -159,4 +159,14 @@ fn settings_are_checked_and_secrets_have_their_place() {
     for url in ["bucket", "file:///tmp", "https://example.org/x", "s3://"] {
         assert!(super::store::Place::of(url).is_err(), "{url}");
     }
+}
+
+#[test]
+fn pages_are_shown_of_objects() {
+    let Some(server) = Server::start(S3) else { return };
+    let store = bucket(server.port, "docs");
+    put(&store, "help/a b.pdf", crate::readers::samples::pdf("page"));
+    let views = source(server.port, "s3://docs/help", "").page_views().unwrap();
+    assert!(views.picture("a b.pdf", 1, "page").unwrap().unwrap().starts_with(b"\x89PNG"));
+    assert!(views.picture("gone.pdf", 1, "page").is_err());
 }

@@ -53,12 +53,14 @@
 //! # assert!(config.watch);
 //! ```
 
+mod pages;
 mod tree;
 mod waiting;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -67,7 +69,7 @@ use turnflow_engine::component::fields::{Kind, Setting};
 use turnflow_engine::component::{
     Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
-use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, PageViews, Stopped};
 use turnflow_engine::spec::FilePath;
 
 use crate::jsonl_corpus::TORN;
@@ -240,6 +242,10 @@ pub struct Directory {
 }
 
 impl CorpusSource for Directory {
+    fn page_views(&self) -> Option<Arc<dyn PageViews>> {
+        Some(Arc::new(pages::Pages::of(self)))
+    }
+
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut tree = Tree::new(&self, &output);
         if !self.watch || mode == Mode::Once {

@@ -539,3 +539,23 @@ fn a_directory_that_is_read_once_waits_for_what_may_pass() {
     assert_eq!(corpus.start(), Vec::<String>::new());
     assert_eq!(corpus.dead().len(), 1);
 }
+
+#[cfg(unix)]
+#[test]
+fn pages_are_shown_of_files_inside_only() {
+    let (base, docs) = base();
+    put(&docs, "a/b.pdf", pdf("A page"));
+    put(&docs, "bad.pdf", "no PDF");
+    put(base.path(), "secret.pdf", pdf("Outside"));
+    std::os::unix::fs::symlink("../secret.pdf", docs.join("link.pdf")).unwrap();
+    let views = config("**/*").source(base.path()).page_views().unwrap();
+    let png = views.picture("a/b.pdf", 1, "A page").unwrap().unwrap();
+    assert!(png.starts_with(b"\x89PNG") && png != views.picture("a/b.pdf", 1, "").unwrap().unwrap());
+    assert_eq!(views.picture("gone.pdf", 1, "").unwrap(), None);
+    assert_eq!(views.picture("a.md", 1, "").unwrap(), None);
+    let why = |document: &str, page| views.picture(document, page, "").unwrap_err().to_string();
+    assert!(why("a/b.pdf", 2).contains("no page 2") && why("bad.pdf", 1).contains("no PDF"));
+    for outside in ["link.pdf", "../secret.pdf", base.path().join("secret.pdf").to_str().unwrap()] {
+        assert!(why(outside, 1).contains("out of the directory"), "{}", why(outside, 1));
+    }
+}

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use turnflow_engine::connector::{CorpusOutput, Stop, Stopped};
 
 use self::foreign::{Foreign, Found};
+pub(super) use self::open::open_inside;
 pub(super) use self::poll::Polls;
 use super::Directory;
 use crate::readers::jsonl::{Fields, Rows};

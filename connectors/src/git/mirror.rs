@@ -122,6 +122,11 @@ impl Mirror {
         self.run(self.git(&["init", "--quiet", "--bare", "--template=", &ids]), &never).map(drop)
     }
 
+    /// Where it is.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Whether the repository is there and can be used.
     pub(super) fn is_sound(&self) -> bool {
         let (_handle, never) = Stop::new();
@@ -391,7 +396,7 @@ fn told(printed: &str) -> String {
 ///
 /// A caller may have variables of git in its environment, as a hook has: they name the caller's repository. Only those stay
 /// that say how to connect, and settings that the caller gives to all commands.
-fn git() -> Command {
+pub(super) fn git() -> Command {
     let mut command = Command::new("git");
     for (name, _) in std::env::vars_os().filter(|(name, _)| !is_kept(name)) {
         command.env_remove(name);

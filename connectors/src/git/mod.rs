@@ -24,24 +24,26 @@
 //! ```
 
 mod mirror;
+mod pages;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use globset::{GlobBuilder, GlobMatcher};
 use turnflow_engine::component::{
     Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
-use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, PageViews, Stopped};
 
 use self::mirror::{Entry, Mirror};
 use crate::fetched::{Fetched, File};
 use crate::ocr;
 use crate::readers::ocr::OcrMode;
-use crate::readers::{Format, ReadError};
+use crate::readers::{Format, ReadError, ReadOptions};
 use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
 
@@ -158,7 +160,7 @@ impl GitConfig {
         let pattern = self.glob().map_err(ComponentError::new)?;
         let io = |source| ConnectorError::Io { action: "create the state directory of", path: self.shown(), source };
         let state = context.state_directory().map_err(io)?;
-        Ok(Git { config: self.clone(), pattern, context: context.clone(), state })
+        Ok(Git { config: self.clone(), pattern, context: context.clone(), state, published: Arc::default() })
     }
 }
 
@@ -168,14 +170,25 @@ pub struct Git {
     pattern: GlobMatcher,
     context: ComponentContext,
     state: Option<PathBuf>,
+    published: pages::Published,
+}
+
+impl Git {
+    fn reading(&self) -> Result<ReadOptions, ConnectorError> {
+        let how = (self.config.ocr, self.config.ocr_min_confidence);
+        ocr::of(&self.context, self.config.ocr_model.as_deref(), how, &self.config.passwords)
+    }
 }
 
 impl CorpusSource for Git {
+    fn page_views(&self) -> Option<Arc<dyn PageViews>> {
+        let (published, max_bytes) = (self.published.clone(), self.config.max_bytes);
+        Some(Arc::new(pages::Pages { published, max_bytes, reading: self.reading().ok()? }))
+    }
+
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.shown(), mode, &self.context);
-        let how = (self.config.ocr, self.config.ocr_min_confidence);
-        let fetched =
-            Fetched::new(ocr::of(&self.context, self.config.ocr_model.as_deref(), how, &self.config.passwords)?);
+        let fetched = Fetched::new(self.reading()?);
         let mut following = Following { source: &self, output: &output, fetched, commit: None, uncommitted: 0 };
         let mut mirror = None;
         let mut is_ready = false;
@@ -243,6 +256,7 @@ impl Following<'_> {
         if changes > 0 || always {
             self.output.commit()?;
         }
+        *self.source.published.lock() = Some((mirror.directory().to_owned(), commit.clone()));
         if self.commit.replace(commit).is_some() {
             mirror.tidy(stop)?;
         }

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use turnflow_engine::connector::{Mode, Stop};
+use turnflow_engine::connector::{CorpusSource as _, Mode, Stop};
 use turnflow_engine::spec::from_str;
 
 use super::{Git, GitConfig, Mirror};
@@ -256,4 +256,26 @@ fn a_server_that_accepts_and_does_not_answer_is_left() {
     let (_handle, stop) = Stop::new();
     let error = mirror.fetch(&config, &stop).unwrap_err();
     assert!(crate::remote::may_pass(&error) && error.to_string().contains("does not answer"), "{error}");
+}
+
+#[test]
+fn pages_are_shown_of_the_published_commit() {
+    if !is_there() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    git(base, &["init", "--quiet"]);
+    fs::create_dir(base.join("a b")).unwrap();
+    fs::write(base.join("a b/-c.pdf"), crate::readers::samples::pdf("page")).unwrap();
+    commit(base);
+    let source = source(base, "");
+    let views = source.page_views().unwrap();
+    assert_eq!(views.picture("a b/-c.pdf", 1, "").unwrap(), None);
+    let running = Corpus::run(source, Mode::Follow);
+    running.commit();
+    running.started();
+    assert!(views.picture("a b/-c.pdf", 1, "page").unwrap().unwrap().starts_with(b"\x89PNG"));
+    assert_eq!(views.picture("a b/d.pdf", 1, "page").unwrap(), None);
+    running.end(true).unwrap_err();
 }

@@ -198,6 +198,24 @@ pub trait CorpusSource: Send {
     fn documents(&self) -> Option<Arc<dyn DocumentStore>> {
         None
     }
+
+    /// What shows the pages of its files, if it has any. The engine asks once, before `run`, and
+    /// [`Engine::page_views`](crate::run::Engine::page_views) returns it.
+    fn page_views(&self) -> Option<Arc<dyn PageViews>> {
+        None
+    }
+}
+
+/// Shows pages of a source's files, as they are now.
+pub trait PageViews: Send + Sync {
+    /// A page of a document as a PNG file, with a passage marked where its text is found. Pages count from 1. `None` if the
+    /// document has no pages, or its file is gone. May take seconds, and some memory: at most a few calls should run at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or has no such page.
+    fn picture(&self, document: &str, page: u32, passage: &str) -> Result<Option<Vec<u8>>, ConnectorError>;
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::acknowledge::Acknowledgements;
 pub use self::answer_log::{AnswerLog, AnswersOf, LoggedAnswer};
-pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource};
+pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource, PageViews};
 pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::requests::{SentReply, SentRequest, TakesRequests};

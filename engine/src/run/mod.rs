@@ -42,7 +42,7 @@ use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
 use crate::cluster::{Peers, Shape};
 use crate::component::Models;
-use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TakesRequests, TurnQueue};
+use crate::connector::{AnswerLog, Arrived, DocumentStore, PageViews, SourcedTurn, TakesRequests, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::dead_letter::Refused;
 use crate::inference::tokens::ByModel;
@@ -152,6 +152,12 @@ impl Engine {
     /// ```
     pub fn documents(&self, corpus: &str) -> Option<Arc<dyn DocumentStore>> {
         self.inner.running.lock().corpora.get(corpus)?.feed.documents.clone()
+    }
+
+    /// What shows the pages of a corpus's files. `None` if its source has no such files, or another process of the cluster
+    /// reads them.
+    pub fn page_views(&self, corpus: &str) -> Option<Arc<dyn PageViews>> {
+        self.inner.running.lock().corpora.get(corpus)?.feed.page_views.clone()
     }
 
     /// The queue of a turn source, or of the first one that has a queue. `None` if there is none, as of a

@@ -39,10 +39,18 @@ pub struct CitedParams {
     key: Option<String>,
     /// The passage to begin with, from 0. Default: some before the cited one.
     from: Option<usize>,
+    /// The page to show as a picture, from 1, instead of the document's text.
+    picture: Option<u32>,
 }
+
+/// The media type of PDF files.
+const PDF: &str = "application/pdf";
 
 /// Shows a document.
 pub async fn show(State(app): State<App>, InPath(id): InPath<String>, Params(params): Params<CitedParams>) -> Response {
+    if let Some(page) = params.picture {
+        return picture(&app, &id, page, &params).await.unwrap_or_else(IntoResponse::into_response);
+    }
     match page(&app, &id, &params).await {
         Ok(html) => respond(StatusCode::OK, html),
         Err(error) => {
@@ -53,7 +61,12 @@ pub async fn show(State(app): State<App>, InPath(id): InPath<String>, Params(par
     }
 }
 
-async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiError> {
+/// What a link opens: the corpus of the document, and its passages.
+async fn opened<'a>(
+    app: &'a App,
+    id: &str,
+    params: &CitedParams,
+) -> Result<(&'a Served, Arc<str>, Vec<Arc<Chunk>>), ApiError> {
     let name = params.pipeline.as_deref();
     let served = match name {
         Some(name) => app.pipelines().iter().find(|served| **served.name() == *name),
@@ -65,27 +78,54 @@ async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiEr
     let unknown = || ApiError::not_found("There is no such document. It may have been deleted since the answer.");
     let served = served.ok_or_else(|| if app.tokens().is_empty() { unknown() } else { refused() })?;
     let groups = groups(app, served, params.key.as_deref(), id).ok_or_else(refused)?;
-    let _one = MAKING.acquire().await;
-    let passages = document_of(served, id, params.passage.as_deref(), &groups).await?.ok_or_else(unknown)?;
-    let cited = params.passage.as_deref().and_then(|id| passages.iter().position(|chunk| *chunk.id == *id));
-    Ok(shown(id, &passages, cited, params))
+    let (corpus, passages) = document_of(served, id, params.passage.as_deref(), &groups).await?.ok_or_else(unknown)?;
+    Ok((served, corpus, passages))
 }
 
-/// The passages of a document that these groups may read, from the corpus that has the cited passage, if one has; `None` if
-/// there are none.
+async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiError> {
+    let _one = MAKING.acquire().await;
+    let (served, corpus, passages) = opened(app, id, params).await?;
+    let cited = params.passage.as_deref().and_then(|id| passages.iter().position(|chunk| *chunk.id == *id));
+    let is_pdf = passages[0].metadata.values("mime").first().is_some_and(|mime| mime.to_string() == PDF);
+    let has_pictures = is_pdf && served.engine().page_views(&corpus).is_some();
+    Ok(shown(id, &passages, cited, params, has_pictures))
+}
+
+/// A page of the document's file as it looks now, with the cited passage marked.
+async fn picture(app: &App, id: &str, page: u32, params: &CitedParams) -> Result<Response, ApiError> {
+    let _one = MAKING.acquire().await;
+    let (served, corpus, passages) = opened(app, id, params).await?;
+    let none = || ApiError::not_found("There is no picture of this page.");
+    let views = served.engine().page_views(&corpus).ok_or_else(none)?;
+    let cited = passages.iter().find(|chunk| params.passage.as_deref() == Some(&*chunk.id));
+    let (id, text) = (id.to_owned(), cited.map(|chunk| chunk.text.clone()).unwrap_or_default());
+    let drawn = tokio::task::spawn_blocking(move || views.picture(&id, page, &text)).await;
+    let drawn = drawn.map_err(|error| ApiError::server(error.to_string()))?;
+    let png = drawn.map_err(|error| ApiError::not_found(format!("There is no picture of this page: {error}")))?;
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("image/png")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("private, no-store")),
+    ];
+    Ok((headers, png.ok_or_else(none)?).into_response())
+}
+
+/// The passages of a document that these groups may read, and their corpus: the one that has the cited passage, if one has;
+/// `None` if there are none.
 pub(crate) async fn document_of(
     served: &Served,
     id: &str,
     passage: Option<&str>,
     groups: &[Arc<str>],
-) -> Result<Option<Vec<Arc<Chunk>>>, ApiError> {
-    let mut found: Option<Vec<_>> = None;
+) -> Result<Option<(Arc<str>, Vec<Arc<Chunk>>)>, ApiError> {
+    let mut found = None;
     for (corpus, ..) in served.engine().corpora() {
         let passages = served.engine().passages(&corpus, id, groups).await;
         let passages = passages.map_err(|error| ApiError::server(format!("The corpus cannot be read: {error}")))?;
         let has = passages.iter().any(|chunk| passage == Some(&*chunk.id));
         if has || found.is_none() && !passages.is_empty() {
-            found = Some(passages);
+            found = Some((corpus, passages));
         }
         if has {
             break;
@@ -95,7 +135,7 @@ pub(crate) async fn document_of(
 }
 
 /// The page of a document.
-fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &CitedParams) -> String {
+fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &CitedParams, has_pictures: bool) -> String {
     let from = match params.from {
         Some(from) => from.min(passages.len().saturating_sub(1)),
         None if passages.len() <= PASSAGES => 0,
@@ -114,13 +154,16 @@ fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &Cited
     if params.passage.is_some() && cited.is_none() {
         body.push_str("<p class=\"note\">The document has changed since the answer: the cited passage is gone.</p>\n");
     }
-    let move_to = |from: usize, words: &str| {
+    let query_with = |name: &str, value: &str| {
         let field = |name: &str, value: &Option<String>| match value {
             Some(value) => format!("{name}={}&", percent_encoding::utf8_percent_encode(value, crate::links::IN_QUERY)),
             None => String::new(),
         };
         let query = [field("pipeline", &params.pipeline), field("passage", &params.passage), field("key", &params.key)];
-        format!("<p><a href=\"?{}\">{words}</a></p>\n", attribute(&format!("{}from={from}", query.concat())))
+        attribute(&format!("?{}{name}={value}", query.concat()))
+    };
+    let move_to = |from: usize, words: &str| {
+        format!("<p><a href=\"{}\">{words}</a></p>\n", query_with("from", &from.to_string()))
     };
     if to - from < passages.len() {
         let _ = writeln!(body, "<p class=\"note\">Passages {} to {to} of {}.</p>", from + 1, passages.len());
@@ -137,13 +180,26 @@ fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &Cited
         let page = chunk.metadata.values("page").first().map(ToString::to_string);
         if page != at_page {
             if let Some(page) = &page {
-                let _ = writeln!(body, "<p class=\"page\">Page {}</p>", escaped(page));
+                let words = format!("Page {}", escaped(page));
+                let _ = match page.parse::<u32>().ok().filter(|_| has_pictures) {
+                    Some(page) => {
+                        let picture = query_with("picture", &page.to_string());
+                        writeln!(body, "<p class=\"page\"><a href=\"{picture}\">{words}</a></p>")
+                    }
+                    None => writeln!(body, "<p class=\"page\">{words}</p>"),
+                };
             }
             at_page = page;
         }
         let marked =
             if cited == Some(at) { " id=\"passage\" class=\"cited\" aria-label=\"The cited passage\"" } else { "" };
         let _ = writeln!(body, "<section{marked}><p dir=\"auto\">{}</p></section>", escaped(chunk.text.trim()));
+        let page = at_page.as_ref().and_then(|page| page.parse::<u32>().ok());
+        if let Some(page) = page.filter(|_| has_pictures && cited == Some(at)) {
+            let picture = query_with("picture", &page.to_string());
+            let alt = format!("Page {page} of the file, with the passage marked");
+            let _ = writeln!(body, "<figure><a href=\"{picture}\"><img src=\"{picture}\" alt=\"{alt}\"></a></figure>");
+        }
     }
     if to < passages.len() {
         body.push_str(&move_to(to, "Later passages"));
@@ -216,8 +272,13 @@ mod tests {
 
     #[test]
     fn the_cited_passage_is_marked_and_nothing_is_markup() {
-        let html =
-            shown("<d>", &passages(&["a", "<script>alert('x')</script> \u{202e}&"]), Some(1), &CitedParams::default());
+        let html = shown(
+            "<d>",
+            &passages(&["a", "<script>alert('x')</script> \u{202e}&"]),
+            Some(1),
+            &CitedParams::default(),
+            false,
+        );
         let marked = "<section id=\"passage\" class=\"cited\" aria-label=\"The cited passage\"><p dir=\"auto\">\
                       &lt;script&gt;alert('x')&lt;/script&gt; \u{fffd}&amp;</p>";
         assert!(html.contains(marked) && html.contains("<bdi>&lt;d&gt;</bdi>") && !html.contains("<script"), "{html}");
@@ -228,10 +289,10 @@ mod tests {
     fn a_long_document_is_shown_around_the_passage() {
         let texts = vec!["x"; 1000];
         let params = CitedParams { passage: Some("d#500".into()), key: Some("a\"b".into()), ..CitedParams::default() };
-        let html = shown("d", &passages(&texts), Some(500), &params);
+        let html = shown("d", &passages(&texts), Some(500), &params, false);
         assert!(html.contains("Passages 451 to 650 of 1000.") && html.contains("id=\"passage\""));
         assert!(html.contains("passage=d%23500&amp;key=a%22b&amp;from=250\">Earlier"), "{html}");
-        let gone = shown("d", &passages(&texts), None, &params);
+        let gone = shown("d", &passages(&texts), None, &params, false);
         assert!(gone.contains("the cited passage is gone"));
     }
 }

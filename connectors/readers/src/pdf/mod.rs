@@ -8,7 +8,8 @@
 //! title is that of the first heading, because the title in a PDF's metadata is more often a file name. The author, the
 //! subject, the keywords and the dates are metadata (see `info`), and so is where each page begins in the text, and, if some
 //! letters are not known, which share of them is on each page. A page without text, or with letters that are not known, is
-//! drawn by `render` and read by OCR, and `seen` makes a page of what OCR has read. `paged` collects the pages.
+//! drawn by `render` and read by OCR, and `seen` makes a page of what OCR has read. `paged` collects the pages. `picture` draws a page
+//! for people, with a passage marked.
 
 mod cells;
 mod codes;
@@ -26,6 +27,7 @@ mod marks;
 mod outline;
 mod page;
 mod paged;
+mod picture;
 mod render;
 mod rows;
 mod running;
@@ -38,6 +40,7 @@ use pdfium_render::prelude::{PdfDocument, PdfPage, Pdfium, PdfiumError, PdfiumIn
 pub(crate) use self::outline::Outline;
 pub(crate) use self::paged::Paged;
 use self::paged::Sight;
+pub(crate) use self::picture::picture;
 use super::{Content, Format, ReadError};
 use crate::notes;
 use crate::ocr::Eyes;

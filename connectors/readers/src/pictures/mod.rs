@@ -7,8 +7,11 @@ mod tiff;
 
 use std::io::Cursor;
 
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
+use image::{
+    DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder as _, ImageError, ImageFormat, ImageReader, Limits,
+};
 use turnflow_engine::inference::Picture;
 use turnflow_engine::metadata::Metadata;
 
@@ -132,6 +135,21 @@ fn too_large(format: Format) -> ReadError {
         MOST_DECODED / 1_000_000
     );
     ReadError::Broken { format: format.name(), reason }
+}
+
+/// A picture as a PNG file.
+///
+/// # Errors
+///
+/// The picture cannot be written.
+pub(crate) fn png(picture: &Picture) -> Result<Vec<u8>, ReadError> {
+    let size = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
+    let mut bytes = Vec::new();
+    let encoder = PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, FilterType::Up);
+    let (width, height) = (size(picture.width), size(picture.height));
+    let written = encoder.write_image(&picture.rgb, width, height, ExtendedColorType::Rgb8);
+    written.map_err(|error| ReadError::Broken { format: "picture", reason: error.to_string() })?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

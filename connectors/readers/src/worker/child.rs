@@ -11,6 +11,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use turnflow_engine::document::Document;
+use turnflow_engine::inference::Picture;
 use turnflow_engine::wording::count;
 
 use super::{Place, limits, wire};
@@ -115,14 +116,11 @@ impl Child {
         (most, place): (Duration, &Place<'_>),
     ) -> io::Result<wire::Answer> {
         let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
-        wire::ask(&mut stream, format, reading, id, bytes)?;
+        wire::ask(&mut stream, format, reading, None, id, bytes)?;
         for _ in 0..=MOST_PICTURES + 1 {
             match wire::said(&mut stream)? {
                 wire::Said::Answer(answer) => return Ok(answer),
-                wire::Said::Open(what) => {
-                    static ONCE: Once = Once::new();
-                    ONCE.call_once(|| tracing::warn!(what, "the readers of files are not closed off wholly"));
-                }
+                wire::Said::Open(what) => warn_of(&what),
                 wire::Said::Picture(picture) => {
                     let asked = Instant::now();
                     let sight = place.aside(|| ocr::look(reading, picture));
@@ -133,6 +131,31 @@ impl Child {
             }
         }
         Err(io::Error::new(io::ErrorKind::InvalidData, "too many pictures"))
+    }
+
+    /// Lets the child draw a page of a PDF, with a passage marked. After a fault, the child must not be used again.
+    pub(super) fn draw(
+        &mut self,
+        bytes: &[u8],
+        (page, passage): (u32, &str),
+        reading: &ReadOptions,
+    ) -> Result<Result<Picture, ReadError>, Fault> {
+        let most = limits::of_clock(bytes.len());
+        self.files += 1;
+        self.bytes += bytes.len() as u64;
+        let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };
+        let drawn = (|| {
+            wire::ask(&mut stream, Format::Pdf, reading, Some((page, passage)), "", bytes)?;
+            loop {
+                match wire::said(&mut stream)? {
+                    wire::Said::Picture(picture) => return Ok(Ok(picture)),
+                    wire::Said::Answer((Err(reason), _)) => return Ok(Err(ReadError::Told(reason))),
+                    wire::Said::Answer(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "no picture")),
+                    wire::Said::Open(what) => warn_of(&what),
+                }
+            }
+        })();
+        drawn.map_err(|error| self.fault(error, most))
     }
 
     /// Whether the child may read another file.
@@ -175,6 +198,12 @@ impl Drop for Child {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Says once what the kernel does not close off.
+fn warn_of(what: &str) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::warn!(what, "the readers of files are not closed off wholly"));
 }
 
 /// A stream with a time by which all must be done.

@@ -8,6 +8,8 @@ pub(super) const MEMORY: u64 = 1 << 30;
 pub(super) const ANSWER: u64 = 512 << 20;
 /// Maximum size of the passwords of a source, in bytes.
 pub(super) const PASSWORDS: u64 = 1 << 20;
+/// Maximum size of the passage that is marked on a page, as JSON, in bytes. More of it is not marked.
+pub(super) const PASSAGE: u64 = 1 << 20;
 /// Maximum size of what a child says about itself, in bytes.
 pub(super) const REASON: u64 = 1 << 10;
 /// Maximum number of pixels of a picture that a child asks about.

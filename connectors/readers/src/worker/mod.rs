@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use turnflow_engine::document::Document;
+use turnflow_engine::inference::Picture;
 
 use self::child::{Child, Fault};
 pub use self::serve::serve;
@@ -92,7 +93,23 @@ pub(super) fn read(
     reading: &ReadOptions,
 ) -> Option<Result<Document, ReadError>> {
     let program = PROGRAM.get().filter(|_| is_for_children(format))?;
-    Some(POOL.read(program, format, id, bytes, reading))
+    Some(POOL.with(program, (format, id), |child, place| child.read(format, id, bytes, reading, place)))
+}
+
+/// Draws a page of a PDF in a child; `None` if it is to be drawn here.
+pub(super) fn draw(
+    bytes: &[u8],
+    (page, passage): (u32, &str),
+    reading: &ReadOptions,
+) -> Option<Result<Picture, ReadError>> {
+    // Less than a half, since a control character takes six bytes as JSON.
+    let mut most = passage.len().min(limits::PASSAGE as usize / 8);
+    while !passage.is_char_boundary(most) {
+        most -= 1;
+    }
+    let page = (page, &passage[..most]);
+    let program = PROGRAM.get()?;
+    Some(POOL.with(program, (Format::Pdf, "a page"), |child, _| child.draw(bytes, page, reading)))
 }
 
 /// Starts something. While the system has no room for another process, waits and tries again.
@@ -113,14 +130,13 @@ fn patiently<T>(start: impl Fn() -> io::Result<T>, pause: impl Fn(Duration)) -> 
 }
 
 impl Pool {
-    fn read(
+    /// Lets a child work on a file.
+    fn with<T>(
         &self,
         program: &Program,
-        format: Format,
-        id: &Arc<str>,
-        bytes: &[u8],
-        reading: &ReadOptions,
-    ) -> Result<Document, ReadError> {
+        (format, id): (Format, &str),
+        mut work: impl FnMut(&mut Child, &Place<'_>) -> Result<Result<T, ReadError>, Fault>,
+    ) -> Result<T, ReadError> {
         let mut kept = self.take();
         // Gives the place back, whatever happens.
         let place = Place(self);
@@ -131,7 +147,7 @@ impl Pool {
                 None => patiently(|| Child::start(&program.path, &program.arguments), std::thread::sleep)
                     .map_err(ReadError::NoReader)?,
             };
-            match child.read(format, id, bytes, reading, &place) {
+            match work(&mut child, &place) {
                 Ok(read) => {
                     if child.is_good() {
                         self.state.lock().idle.push(child);
@@ -143,7 +159,7 @@ impl Pool {
                 Err(Fault::Idle) if !is_new => {}
                 Err(fault) => {
                     let reason = fault.to_string();
-                    tracing::warn!(document = &**id, format = format.name(), reason, "a reader of files has failed");
+                    tracing::warn!(document = id, format = format.name(), reason, "a reader of files has failed");
                     return Err(ReadError::Ended { format: format.name(), reason });
                 }
             }

@@ -36,6 +36,13 @@ fn serve_all() -> io::Result<()> {
             Err(error) => return Err(error),
         };
         limit_time(request.bytes.len())?;
+        if let Some((page, passage)) = &request.page {
+            match crate::drawn_here(&request.bytes, *page, passage, &request.passwords) {
+                Ok(picture) => wire::show(&mut output, &picture)?,
+                Err(error) => wire::answer(&mut output, &(Err(error.to_string()), notes::take()))?,
+            }
+            continue;
+        }
         let mut look = |picture| see(&mut input, &mut output, &picture, request.bytes.len());
         let mut eyes = Eyes::new(request.when, request.least, &mut look);
         eyes.passwords = request.passwords;

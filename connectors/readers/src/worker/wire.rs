@@ -1,5 +1,5 @@
 //! What a program and its reader say to each other: a request is the format, how pictures are read, the lengths, the id and
-//! the bytes of a file; an answer is its length and JSON. Before it answers, a reader may ask what is seen in pictures, one
+//! the bytes of a file; an answer is its length and JSON, or the picture of a page that was asked for. Before it answers, a reader may ask what is seen in pictures, one
 //! after the other: a mark, the size and the pixels. The program says so as JSON.
 
 use std::io::{self, Read, Write};
@@ -48,6 +48,8 @@ pub(super) struct Request {
     pub(super) when: OcrMode,
     pub(super) least: f64,
     pub(super) passwords: Vec<String>,
+    /// The page to draw, and the passage to mark on it; `None` to read the file.
+    pub(super) page: Option<(u32, String)>,
     pub(super) id: String,
     pub(super) bytes: Vec<u8>,
 }
@@ -57,6 +59,7 @@ pub(super) fn ask(
     stream: &mut impl Write,
     format: Format,
     reading: &ReadOptions,
+    page: Option<(u32, &str)>,
     id: &str,
     bytes: &[u8],
 ) -> io::Result<()> {
@@ -70,6 +73,7 @@ pub(super) fn ask(
     head.extend(id.as_bytes());
     stream.write_all(&head)?;
     write_json(stream, passwords)?;
+    write_json(stream, &page)?;
     stream.write_all(bytes)?;
     stream.flush()
 }
@@ -91,7 +95,8 @@ pub(super) fn asked(stream: &mut impl Read) -> io::Result<Option<Request>> {
     }
     let id = String::from_utf8(exactly(stream, id_length)?).map_err(|_| wrong())?;
     let passwords = read_json(stream, limits::PASSWORDS)?;
-    Ok(Some(Request { format, when, least, passwords, id, bytes: exactly(stream, length)? }))
+    let page = read_json(stream, limits::PASSAGE)?;
+    Ok(Some(Request { format, when, least, passwords, page, id, bytes: exactly(stream, length)? }))
 }
 
 /// Writes an answer.
@@ -195,10 +200,11 @@ mod tests {
     fn requests_and_answers_arrive() {
         let mut bytes = Vec::new();
         let reading = ReadOptions { passwords: ["one".to_owned()].into(), ..ReadOptions::new(OcrMode::Always, 0.25) };
-        ask(&mut bytes, Format::Pdf, &reading, "a/b.pdf", b"content").unwrap();
+        ask(&mut bytes, Format::Pdf, &reading, Some((7, "x")), "a/b.pdf", b"content").unwrap();
         let request = asked(&mut &bytes[..]).unwrap().unwrap();
         assert_eq!((request.when, request.least), (OcrMode::Always, 0.25));
         assert_eq!(request.passwords, ["one"]);
+        assert_eq!(request.page, Some((7, "x".to_owned())));
         assert_eq!((request.format, &*request.id, &*request.bytes), (Format::Pdf, "a/b.pdf", &b"content"[..]));
         assert!(asked(&mut &b""[..]).unwrap().is_none());
         assert!(asked(&mut &bytes[..20]).is_err() && asked(&mut &b"\xff"[..]).is_err());

@@ -17,24 +17,32 @@ use crate::watch::identity_of;
 impl Tree<'_> {
     /// Opens a file for reading.
     pub(super) fn open(&self, place: &Path) -> Result<File, ReadError> {
-        let file = open_now(place)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::from(ErrorKind::NotFound).into());
-        }
-        if is_of_the_system(&file) {
-            return Err(ReadError::OfTheSystem);
-        }
-        if self.source.links == Links::Anywhere {
-            return Ok(file);
-        }
-        match real_path(&file, &metadata, place)?.strip_prefix(&self.real) {
-            Ok(inside) if inside.components().any(|part| is_private(part.as_os_str())) => Err(ReadError::Hidden),
-            Ok(_) => Ok(file),
+        match open_inside(place, self.source.links, &self.real)? {
+            Some(file) => Ok(file),
             // The directory itself was moved away with all that is in it.
-            Err(_) if self.watched.is_some() && !self.root_stands() => Err(io::Error::from(ErrorKind::NotFound).into()),
-            Err(_) => Err(ReadError::Outside),
+            None if self.watched.is_some() && !self.root_stands() => Err(io::Error::from(ErrorKind::NotFound).into()),
+            None => Err(ReadError::Outside),
         }
+    }
+}
+
+/// Opens a file of the directory with this real path; `None` if it leads out of it.
+pub(in crate::directory) fn open_inside(place: &Path, links: Links, real: &Path) -> Result<Option<File>, ReadError> {
+    let file = open_now(place)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::from(ErrorKind::NotFound).into());
+    }
+    if is_of_the_system(&file) {
+        return Err(ReadError::OfTheSystem);
+    }
+    if links == Links::Anywhere {
+        return Ok(Some(file));
+    }
+    match real_path(&file, &metadata, place)?.strip_prefix(real) {
+        Ok(inside) if inside.components().any(|part| is_private(part.as_os_str())) => Err(ReadError::Hidden),
+        Ok(_) => Ok(Some(file)),
+        Err(_) => Ok(None),
     }
 }
 

@@ -10,8 +10,8 @@ use super::{CHANNEL, RuntimeContext};
 use crate::cluster::Share;
 use crate::component::{BuildError, Models};
 use crate::connector::{
-    Arrived, ConnectorError, CorpusOutput, DocumentStore, Mode, Offsets, Stop, StopHandle, TakesRequests, TurnOutput,
-    TurnQueue, TurnSource,
+    Arrived, ConnectorError, CorpusOutput, DocumentStore, Mode, Offsets, PageViews, Stop, StopHandle, TakesRequests,
+    TurnOutput, TurnQueue, TurnSource,
 };
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::durable::OffsetTracker;
@@ -66,6 +66,7 @@ pub(in crate::run) struct Feed {
     pub source: SourceThread,
     /// The store of its documents, if a program may change them.
     pub documents: Option<Arc<dyn DocumentStore>>,
+    pub page_views: Option<Arc<dyn PageViews>>,
 }
 
 /// A source of turns and its thread, if it has one.
@@ -124,7 +125,7 @@ impl RuntimeContext {
         let shared =
             CorpusShared::new(number, chunker, planned.schema.clone(), indexes, events, source_wake.clone(), shape);
         if !shape.is_first() {
-            return Ok(Feed { shared, source: SourceThread::elsewhere(), documents: None });
+            return Ok(Feed { shared, source: SourceThread::elsewhere(), documents: None, page_views: None });
         }
         let (stop_handle, stop) = Stop::new();
         let wake = Arc::new(move || source_wake.wake());
@@ -139,7 +140,8 @@ impl RuntimeContext {
         let source = self.built("corpus", &planned.name, || planned.source.build(&context), is_cancelled)?;
         let failed =
             |source: ConnectorError| BuildError::Connector { of: "corpus", name: planned.name.to_string(), source };
-        let documents = caught(|| source.documents()).map_err(|panic| failed(panic.into()))?;
+        let asked = caught(|| (source.documents(), source.page_views()));
+        let (documents, page_views) = asked.map_err(|panic| failed(panic.into()))?;
         if let Some(documents) = &documents {
             self.back_up_documents(&planned.name, documents, is_cancelled)?;
         }
@@ -149,7 +151,7 @@ impl RuntimeContext {
             output.end();
             result?
         })?;
-        Ok(Feed { shared, source, documents })
+        Ok(Feed { shared, source, documents, page_views })
     }
 
     /// Makes the handle of a turn source; [`RuntimeContext::read`] starts the source.

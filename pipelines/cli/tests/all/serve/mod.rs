@@ -22,6 +22,7 @@ mod observed;
 mod openai;
 mod otlp;
 mod page;
+mod page_pictures;
 pub mod python;
 mod responses;
 mod resume;
