@@ -124,7 +124,7 @@ pub use generation::{Generation, Running, RunningNode};
 pub use reach::Reach;
 pub(crate) use sink::record;
 pub use slots::{Slots, Waiter};
-pub use standing::StandingCount;
+pub use standing::{Keeper, StandingCount};
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -233,6 +233,8 @@ pub struct TurnsShared {
     pub standing: Mutex<BTreeMap<usize, StandingCount>>,
     /// Answers that hold until a change reaches them.
     pub answers: AnswerCache,
+    /// What the standing turns depend on, over a restart.
+    pub kept: Keeper,
     /// Runs operator calls off the workers.
     pub handle: tokio::runtime::Handle,
     /// Called with every value.
@@ -464,6 +466,11 @@ impl WorkerState {
     /// Loads the standing turns of an earlier process that belong to this worker.
     pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
         self.standing.load(shared, index, peers);
+    }
+
+    /// Gives what the standing turns depend on to the next run.
+    pub fn keep_slots(&self, shared: &TurnsShared) {
+        self.standing.keep_slots(shared);
     }
 
     /// Starts standing turns again whose answers a new epoch may change.

@@ -1,10 +1,11 @@
 """The processor time of an edit in a live pipeline, by the number of turns that stand.
 
     python3 examples/scale/edits.py TURNFLOW OBLIQA [--turns 20000] [--kind bm25|dense|rrf] [--edits 8]
-        [--model models/minilm-int8]
+        [--restarts 0] [--model models/minilm-int8]
 
 TURNFLOW is the program, and OBLIQA a directory with `corpus.jsonl` and `queries.dev.jsonl`. Each edit adds a sentence to one
-row. The first edit is shown, and not counted in the mean. Two programs are compared by running this for each in turn.
+row. The first edit is shown, and not counted in the mean. After the edits, the program is stopped and started again, and a
+question is asked at once. Two programs are compared by running this for each in turn.
 """
 
 import argparse
@@ -57,8 +58,28 @@ class Run:
                 ' "answer": ExtractiveAnswer(input: "hits"), "out": JsonLinesSink(input: "answer", path: "answers.jsonl") })'
             )
         self.write()
-        command = [os.path.abspath(options.turnflow), "run", "live.ron", "--state", "state"]
-        self.process = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL)
+        self.command = [os.path.abspath(options.turnflow), "run", "live.ron", "--state", "state"]
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, cwd=self.place, stdout=subprocess.DEVNULL)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(120)
+
+    def ask(self, name):
+        """Adds a turn to the log, and waits for its answer."""
+        turn = {"conversation_id": name, "turn": 1, "speaker": "user", "text": "Who must report a breach?"}
+        with open(self.path("turns.jsonl"), "a", encoding="utf-8") as file:
+            file.write(json.dumps(turn) + "\n")
+        at = os.path.getsize(self.path("answers.jsonl"))
+        while True:
+            with open(self.path("answers.jsonl"), "rb") as file:
+                file.seek(at)
+                if f'"{name}"'.encode() in file.read():
+                    return
+            time.sleep(0.005)
 
     def path(self, name):
         return os.path.join(self.place, name)
@@ -103,6 +124,7 @@ def main():
     parser.add_argument("--turns", type=int, default=20_000)
     parser.add_argument("--kind", choices=sorted(NODES), default="bm25")
     parser.add_argument("--edits", type=int, default=8)
+    parser.add_argument("--restarts", type=int, default=0)
     parser.add_argument("--model", default="models/minilm-int8")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -126,8 +148,20 @@ def main():
             )
         counted = times[1:] or times
         print(f"mean {sum(counted) / len(counted):.3f} s, {run.memory()} MB")
-        run.process.send_signal(signal.SIGINT)
-        run.process.wait(60)
+        for restart in range(options.restarts):
+            begun = time.time()
+            run.stop()
+            stopped = time.time()
+            run.start()
+            run.ask(f"restart {restart}")
+            first = time.time()
+            until = run.settle(3)
+            print(
+                f"restart {restart}: stopped after {stopped - begun:.1f} s, the first answer {first - stopped:.2f} s after the"
+                f" start, done after {max(until - stopped, 0):.1f} s, {run.processor():.2f} s of processor time",
+                flush=True,
+            )
+        run.stop()
 
 
 if __name__ == "__main__":

@@ -60,6 +60,10 @@ pub trait StandingQueries {
         corpus: &CorpusSnapshot,
         among: Option<&BTreeSet<u32>>,
     ) -> Option<Vec<u32>>;
+    /// What it knows of a turn as of now, for a later run of the same program; `None` if it knows nothing of it.
+    fn save(&self, turn: u32) -> Option<Vec<u8>>;
+    /// Adds a turn as an earlier run has saved it. Returns whether it can tell something of it.
+    fn restore(&mut self, turn: u32, saved: &[u8]) -> bool;
 }
 
 /// A [`Watch`]: the call has read nothing of its corpus but passages of these documents, most of them those of its input.
@@ -91,14 +95,20 @@ pub struct StandingDocuments {
     by_turn: HashMap<u32, Vec<Arc<str>>>,
 }
 
+impl StandingDocuments {
+    fn add(&mut self, turn: u32, documents: Vec<Arc<str>>) {
+        self.remove(turn);
+        for document in &documents {
+            self.by_document.entry(document.clone()).or_default().insert(turn);
+        }
+        self.by_turn.insert(turn, documents);
+    }
+}
+
 impl StandingQueries for StandingDocuments {
     fn put(&mut self, turn: u32, watch: Watch) -> bool {
         let Ok(documents) = watch.downcast::<OfDocuments>() else { return false };
-        self.remove(turn);
-        for document in &documents.0 {
-            self.by_document.entry(document.clone()).or_default().insert(turn);
-        }
-        self.by_turn.insert(turn, documents.0);
+        self.add(turn, documents.0);
         true
     }
 
@@ -125,5 +135,13 @@ impl StandingQueries for StandingDocuments {
         let turns: BTreeSet<u32> =
             turns.copied().filter(|turn| among.is_none_or(|among| among.contains(turn))).collect();
         Some(turns.into_iter().collect())
+    }
+
+    fn save(&self, turn: u32) -> Option<Vec<u8>> {
+        bincode::serialize(self.by_turn.get(&turn)?).ok()
+    }
+
+    fn restore(&mut self, turn: u32, saved: &[u8]) -> bool {
+        bincode::deserialize(saved).map(|documents| self.add(turn, documents)).is_ok()
     }
 }

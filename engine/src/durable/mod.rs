@@ -490,6 +490,13 @@ impl Durable {
         }
     }
 
+    /// Whether a checkpoint has all changes.
+    pub fn has_written_all(&self) -> bool {
+        let state = self.state.lock();
+        let writing = state.writing.is_empty() && state.writing_standing.is_empty();
+        self.is_kept() && writing && state.pending.is_empty() && state.standing.is_empty()
+    }
+
     /// Ends [`Durable::work`].
     pub fn end(&self) {
         self.state.lock().ended = true;

@@ -145,6 +145,7 @@ impl Engine {
         }
         self.end_index_writers();
         self.end_sinks_and_checkpoints();
+        self.keep_slots();
         self.inner.context.finish_backup();
         self.check()?;
         match panicked.into_iter().next() {
@@ -181,6 +182,17 @@ impl Engine {
         let indexes: Vec<_> = self.inner.running.lock().corpora.values().map(|corpus| corpus.indexes.clone()).collect();
         let done = async move { futures::future::join_all(indexes.iter().map(CorpusIndexes::barrier)).await };
         let _ = self.inner.context.handle.block_on(async { tokio::time::timeout(most, done).await });
+    }
+
+    /// Writes what the standing turns depend on, if the last checkpoint has these turns.
+    fn keep_slots(&self) {
+        let shared = &self.inner.context.shared;
+        if self.inner.context.pool.is_aborted() || !shared.durable.has_written_all() {
+            return;
+        }
+        if let Err(error) = shared.kept.write(shared.shape.workers) {
+            tracing::warn!(%error, "what the standing turns depend on is not kept; they are answered again after a start");
+        }
     }
 
     /// Closes the sinks and writes the last checkpoint.

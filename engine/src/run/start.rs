@@ -36,7 +36,7 @@ use crate::panics::caught;
 use crate::plan::{AnswerMode, Divided, NodeKind, Plan, PlanFingerprint};
 use crate::publish::Epochs;
 use crate::state::StateDirectory;
-use crate::turns::{Slots, TurnsShared};
+use crate::turns::{Keeper, Slots, TurnsShared};
 
 impl Engine {
     /// Loads the models, opens the indexes and starts everything.
@@ -61,6 +61,7 @@ impl Engine {
         // Turns of a caller, and turns without sinks, leave no durable state.
         let lasting = shape.is_first() && options.answer && options.sinks && options.reads_any(&plan);
         let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;
+        let kept = Keeper::new(directory.filter(|_| lasting && !shape.is_cluster()), published.current().epoch);
         // An epoch number that is stamped on answers must not be used again.
         epochs.count_from(durable.epoch()?);
         let options = Arc::new(options);
@@ -88,6 +89,7 @@ impl Engine {
             answered_again: AtomicU64::new(0),
             standing: Mutex::default(),
             answers: Default::default(),
+            kept,
             handle: io.handle.clone(),
             observer: options.observer.clone(),
             watcher: options.watcher.clone(),

@@ -267,6 +267,9 @@ impl WorkerPool {
             worker.step_or_park(Some(PARK));
         }
         shared.close_asks();
+        if !self.is_aborted() {
+            local.keep_slots(shared);
+        }
         for dataflow in worker.installed_dataflows() {
             worker.drop_dataflow(dataflow);
         }

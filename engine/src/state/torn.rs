@@ -21,6 +21,7 @@ const KNOWN: &[&str] = &[
     "hosts",
     "secret",
     "pipeline.json",
+    "standing.bin",
 ];
 
 /// Whether the text found may be an incompletely written `format`.

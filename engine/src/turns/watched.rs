@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::answers::AnswerKey;
 use super::{Generation, Running};
 use crate::component::{CorpusRef, Delta, Snapshot, StandingQueries, Watch};
@@ -37,6 +39,18 @@ pub(super) struct Slot {
     number: u32,
 }
 
+/// A slot as a later run gets it.
+#[derive(Default, Serialize, Deserialize)]
+pub struct SavedSlot {
+    /// What the operators know, by node.
+    nodes: Vec<(Arc<str>, Vec<u8>)>,
+    /// The corpora of which any change reaches it.
+    any: Vec<Arc<str>>,
+}
+
+/// What the indexes of each corpus lack.
+pub type Missing = BTreeMap<Arc<str>, BTreeMap<String, u64>>;
+
 /// What a slot is kept for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
@@ -68,7 +82,7 @@ pub(super) struct Watched {
     /// Slots that are free again.
     free: Vec<u32>,
     /// What the indexes lacked when the turns were last compared.
-    missing: BTreeMap<Arc<str>, BTreeMap<String, u64>>,
+    pub missing: Missing,
 }
 
 struct Node {
@@ -109,6 +123,38 @@ impl Watched {
         Some(Slot { family, number: slot })
     }
 
+    /// A slot as a later run gets it.
+    pub fn save(&self, generation: &Generation, slot: Slot) -> Option<SavedSlot> {
+        if slot.family != self.family || self.family != generation.family {
+            return None;
+        }
+        let saved = |(node, list): (&usize, &Option<Node>)| {
+            let saved = list.as_ref()?.queries.save(slot.number)?;
+            Some((generation.nodes.get(*node)?.id.clone(), saved))
+        };
+        let any = self.any.iter().filter(|(_, slots)| slots.contains(&slot.number)).map(|(corpus, _)| corpus.clone());
+        Some(SavedSlot { nodes: self.nodes.iter().filter_map(saved).collect(), any: any.collect() })
+    }
+
+    /// Adds a slot of an earlier run for an owner. `None`: it is not understood, and nothing is known of the owner.
+    pub fn restore(&mut self, generation: &Generation, saved: &SavedSlot, owner: Owner) -> Option<Slot> {
+        let slot = self.put(generation, Reads::default(), vec![owner.clone()])?;
+        let mut restored = |(id, saved): &(Arc<str>, Vec<u8>)| {
+            let node = generation.nodes.iter().position(|node| node.id == *id);
+            let list =
+                node.and_then(|node| self.nodes.entry(node).or_insert_with(|| Node::of(generation, node)).as_mut());
+            list.is_some_and(|list| list.queries.restore(slot.number, saved))
+        };
+        if !saved.nodes.iter().all(&mut restored) {
+            self.remove(slot, &owner);
+            return None;
+        }
+        for corpus in &saved.any {
+            self.any.entry(corpus.clone()).or_default().insert(slot.number);
+        }
+        Some(slot)
+    }
+
     /// Keeps a slot for another owner, too. Returns whether it is still there.
     pub fn share(&mut self, slot: Slot, owner: Owner) -> bool {
         let owners =
@@ -135,6 +181,11 @@ impl Watched {
             !slots.is_empty()
         });
         self.free.push(slot);
+    }
+
+    /// Notes an epoch that no turn has to be compared with.
+    pub fn note(&mut self, now: &Snapshot) {
+        self.missing = missing(now);
     }
 
     /// What a change reaches. `changes`: those since the last call, if all are known.
@@ -184,7 +235,7 @@ impl Watched {
 }
 
 /// What the indexes of each corpus lack.
-fn missing(now: &Snapshot) -> BTreeMap<Arc<str>, BTreeMap<String, u64>> {
+fn missing(now: &Snapshot) -> Missing {
     let lacks = now.corpora.iter().filter(|(_, corpus)| !corpus.missing.is_empty());
     lacks.map(|(name, corpus)| (name.clone(), corpus.missing.clone())).collect()
 }

@@ -61,6 +61,12 @@ impl Standing {
         Self { index, tokenizer, parameters, join: QueryJoin::default(), asked: HashMap::new() }
     }
 
+    fn add(&mut self, turn: u32, asked: Asked) {
+        self.remove(turn);
+        asked.weights().for_each(|(term, weights)| self.join.update(term, turn, weights));
+        self.asked.insert(turn, asked);
+    }
+
     /// The terms of the changed passages, with their parts of a score as of now; and the terms whose number of passages has
     /// changed, with how far their weights have moved.
     fn rows(&self, reader: &Bm25Reader, changed: &[(&Arc<Chunk>, bool)]) -> Option<(Rows, Rows)> {
@@ -99,9 +105,7 @@ impl Standing {
 impl StandingQueries for Standing {
     fn put(&mut self, turn: u32, watch: Watch) -> bool {
         let Ok(asked) = watch.downcast::<Asked>() else { return false };
-        self.remove(turn);
-        asked.weights().for_each(|(term, weights)| self.join.update(term, turn, weights));
-        self.asked.insert(turn, *asked);
+        self.add(turn, *asked);
         true
     }
 
@@ -152,5 +156,13 @@ impl StandingQueries for Standing {
         reached.sort_unstable();
         reached.dedup();
         Some(reached)
+    }
+
+    fn save(&self, turn: u32) -> Option<Vec<u8>> {
+        bincode::serialize(self.asked.get(&turn)?).ok()
+    }
+
+    fn restore(&mut self, turn: u32, saved: &[u8]) -> bool {
+        bincode::deserialize(saved).map(|asked| self.add(turn, asked)).is_ok()
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use turnflow_engine::component::{CorpusSnapshot, Delta, StandingQueries, Watch};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::Vector;
@@ -21,6 +22,7 @@ const MOST: usize = 4096;
 pub(super) struct Asked(Vec<Query>);
 
 /// A query in 8-bit numbers.
+#[derive(Serialize, Deserialize)]
 struct Query {
     values: Box<[i8]>,
     step: f32,
@@ -104,5 +106,13 @@ impl StandingQueries for Standing {
         };
         let is_reached = |(turn, queries): &(&u32, &Vec<Query>)| counts(turn) && is_reached(queries);
         Some(self.asked.iter().filter(is_reached).map(|(turn, _)| *turn).collect())
+    }
+
+    fn save(&self, turn: u32) -> Option<Vec<u8>> {
+        bincode::serialize(self.asked.get(&turn)?).ok()
+    }
+
+    fn restore(&mut self, turn: u32, saved: &[u8]) -> bool {
+        bincode::deserialize(saved).map(|asked| self.asked.insert(turn, asked)).is_ok()
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use turnflow_engine::component::{CorpusSnapshot, Delta, QueryJoin, StandingQueries, Watch, Weights};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::SparseVector;
@@ -19,6 +20,7 @@ const ROUNDING: f64 = 1e-5;
 const MOST: usize = 512;
 
 /// A query and the last score of its list.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Asked {
     terms: Box<[(u32, i32)]>,
     /// The last score of a full list, else 0.
@@ -55,14 +57,18 @@ impl Standing {
     pub fn new(index: String) -> Self {
         Self { index, join: QueryJoin::default(), asked: HashMap::new() }
     }
+
+    fn add(&mut self, turn: u32, asked: Asked) {
+        self.remove(turn);
+        asked.terms.iter().for_each(|(term, weight)| self.join.update(u64::from(*term), turn, counted(*weight)));
+        self.asked.insert(turn, asked);
+    }
 }
 
 impl StandingQueries for Standing {
     fn put(&mut self, turn: u32, watch: Watch) -> bool {
         let Ok(asked) = watch.downcast::<Asked>() else { return false };
-        self.remove(turn);
-        asked.terms.iter().for_each(|(term, weight)| self.join.update(u64::from(*term), turn, counted(*weight)));
-        self.asked.insert(turn, *asked);
+        self.add(turn, *asked);
         true
     }
 
@@ -104,5 +110,13 @@ impl StandingQueries for Standing {
         reached.sort_unstable();
         reached.dedup();
         Some(reached)
+    }
+
+    fn save(&self, turn: u32) -> Option<Vec<u8>> {
+        bincode::serialize(self.asked.get(&turn)?).ok()
+    }
+
+    fn restore(&mut self, turn: u32, saved: &[u8]) -> bool {
+        bincode::deserialize(saved).map(|asked| self.add(turn, asked)).is_ok()
     }
 }

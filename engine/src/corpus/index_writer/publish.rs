@@ -150,9 +150,14 @@ impl IndexWriter {
             next.add(others);
         }
         let size = delta.added.len() + delta.removed.len();
+        // What is stored is what the last epoch of the earlier run had.
+        let known = match is_stored {
+            true => Some(Delta::default()),
+            false => Some(delta).filter(|delta| !delta.whole),
+        };
         // What other processes change is not known here.
-        let is_known = !delta.whole && matches!(self.parts, Parts::Whole);
-        let epoch = self.epochs.publish(&self.corpus, next, is_known.then(|| Arc::new(delta)))?;
+        let known = known.filter(|_| matches!(self.parts, Parts::Whole));
+        let epoch = self.epochs.publish(&self.corpus, next, known.map(Arc::new))?;
         if let Parts::Leading(lead) = &self.parts {
             let (manifests, epochs) = (lead.manifests().clone(), self.epochs.clone());
             manifests.announce(&epochs).await;

@@ -36,6 +36,7 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         answered_again: AtomicU64::new(0),
         standing: Mutex::default(),
         answers: Default::default(),
+        kept: crate::turns::Keeper::new(None, 0),
         handle,
         observer: None,
         activity: Default::default(),

@@ -12,6 +12,7 @@
 
 mod entry;
 mod follow;
+mod kept;
 mod state;
 
 use std::cell::RefCell;
@@ -23,7 +24,10 @@ use std::time::Instant;
 use differential_dataflow::Hashable;
 
 use self::entry::Entry;
+pub use self::kept::Keeper;
+use self::kept::{KeptSlots, identity};
 use self::state::{Noted, State};
+use super::watched::Owner;
 use super::{Flow, TurnContext, TurnsShared, WorkerState};
 use crate::durable::{StoredConversation, StoredTurn};
 use crate::plan::AnswerMode;
@@ -235,11 +239,36 @@ impl Standing {
         }
         turns.sort_by_key(|(since, ..)| *since);
         let mut state = self.0.borrow_mut();
+        let earlier = shared.kept.earlier(&generation);
+        if let Some(earlier) = &earlier {
+            state.watched.missing.clone_from(&earlier.missing);
+            state.seen = earlier.epoch;
+        }
         for (_, key, entry) in turns {
             state.oldest.push_back(key.clone());
-            state.unwatched.insert(key.clone());
             let born = state.number();
-            state.by_key.insert(key, Entry { born, ..entry });
+            let saved = earlier.as_ref().and_then(|earlier| earlier.turns.get(&key));
+            let slot = saved.and_then(|saved| state.watched.restore(&generation, saved, Owner::Turn(key.clone())));
+            state.by_key.insert(key.clone(), Entry { born, slot, ..entry });
+            if slot.is_none() {
+                state.unwatched.insert(key.clone());
+                // Without any, all of them are reached by the first epoch.
+                if earlier.is_some() {
+                    state.queue(&key);
+                }
+            }
+        }
+    }
+
+    /// Gives what the turns depend on to the next run, at the end of this one.
+    pub fn keep_slots(&self, shared: &TurnsShared) {
+        let state = self.0.borrow();
+        let Some(generation) = shared.generation().filter(|_| shared.kept.keeps()) else { return };
+        if state.seen == shared.epochs.current().epoch
+            && let Some(by) = identity(&generation)
+        {
+            let (epoch, missing) = (state.seen, state.watched.missing.clone());
+            shared.kept.put(state.worker, KeptSlots { by, epoch, missing, turns: state.saved(&generation) });
         }
     }
 
@@ -263,6 +292,8 @@ impl Standing {
             if !state.by_key.is_empty() || !state.cached.is_empty() {
                 state.expire(shared);
                 state.reach(changes, &current, shared);
+            } else {
+                state.watched.note(&current);
             }
             shared.answers.has_seen(state.worker, current.epoch);
         }

@@ -15,8 +15,8 @@ use crate::plan::AnswerMode;
 use crate::publish::Change;
 use crate::record::{AnswerRecord, Turn};
 use crate::turns::answers::{AnswerKey, FinalValues, Place};
-use crate::turns::watched::{Owner, Reached, Slot, Watched};
-use crate::turns::{TurnContext, TurnsShared};
+use crate::turns::watched::{Owner, Reached, SavedSlot, Slot, Watched};
+use crate::turns::{Generation, TurnContext, TurnsShared};
 
 /// The first pause before a turn that has failed is tried again, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -325,6 +325,18 @@ impl State {
         for _ in 0..over.filter(|entry| !entry.in_flight).count() {
             self.drop_oldest(shared);
         }
+    }
+
+    /// What the turns depend on that are up to date.
+    pub fn saved(&self, generation: &Generation) -> HashMap<Arc<str>, SavedSlot> {
+        let late: Vec<Slot> = self.late.iter().map(|late| late.slot).collect();
+        let failed: HashSet<&Arc<str>> = self.failed.values().collect();
+        let is_settled = |key: &Arc<str>, entry: &Entry| {
+            entry.is_idle() && entry.follower.is_none() && !entry.is_unknown && !failed.contains(key)
+        };
+        let of_sources = self.by_key.iter().filter(|(key, entry)| is_settled(key, entry));
+        let slots = of_sources.filter_map(|(key, entry)| Some((key, entry.slot.filter(|slot| !late.contains(slot))?)));
+        slots.filter_map(|(key, slot)| Some((key.clone(), self.watched.save(generation, slot)?))).collect()
     }
 
     /// Drops the oldest turn that is not being answered. A turn in flight is kept until it is done:

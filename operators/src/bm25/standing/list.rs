@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use turnflow_engine::component::{IndexError, Weights};
 use turnflow_engine::record::Hit;
 
@@ -17,7 +18,7 @@ pub(in crate::bm25) const BEHIND: usize = 8;
 const SPREAD: f64 = 1.0 / 256.0;
 
 /// What moves all scores: the logarithms of the number of passages and of their average length.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(in crate::bm25) struct Moment {
     passages: f64,
     average: f64,
@@ -31,6 +32,7 @@ impl Moment {
 }
 
 /// A question and its list of hits, as of a moment.
+#[derive(Serialize, Deserialize)]
 pub(in crate::bm25) struct Asked {
     /// The terms' keys, how often each occurs, and its spread.
     terms: Box<[(u64, u16, u16)]>,

@@ -17,6 +17,7 @@ mod reached;
 pub(crate) mod rebuild;
 mod recorded;
 mod reload;
+mod restarted;
 mod resume;
 mod standing;
 mod swapped;

@@ -14,7 +14,7 @@ const TURNS: usize = 120;
 const EDITS: usize = 24;
 
 /// The nodes between the query and the answer.
-fn pipeline(mode: &str, hits: &str, model: Option<&Path>) -> String {
+pub(super) fn pipeline(mode: &str, hits: &str, model: Option<&Path>) -> String {
     let models = model.map_or_else(String::new, |model| {
         let (file, tokenizer) = (model.join("model.onnx"), model.join("tokenizer.json"));
         format!("models: {{ \"minilm\": Onnx(path: {file:?}, tokenizer: {tokenizer:?}) }},")
@@ -35,16 +35,16 @@ fn pipeline(mode: &str, hits: &str, model: Option<&Path>) -> String {
     )
 }
 
-fn start(dir: &Path, text: &str, mode: Mode) -> Engine {
+pub(super) fn start(dir: &Path, text: &str, mode: Mode) -> Engine {
     let options =
         Options { workers: 2, state: Some(dir.join("state")), turns: mode, corpora: mode, ..Options::default() };
     Engine::start(plan_of(dir, text), options).unwrap()
 }
 
-type Answers = BTreeMap<String, (String, Vec<String>)>;
+pub(super) type Answers = BTreeMap<String, (String, Vec<String>)>;
 
 /// The last answers: their texts and passages.
-fn last(dir: &Path) -> Answers {
+pub(super) fn last(dir: &Path) -> Answers {
     let kept = answers(&dir.join("answers.jsonl")).into_iter().filter(|record| !record.retracted);
     let said = kept.map(|record| {
         let hits = record.hits.iter().map(|hit| hit.passage.to_string()).collect();
@@ -53,7 +53,7 @@ fn last(dir: &Path) -> Answers {
     said.collect()
 }
 
-fn cold(dir: &Path, hits: &str, model: Option<&Path>) -> Answers {
+pub(super) fn cold(dir: &Path, hits: &str, model: Option<&Path>) -> Answers {
     let other = tempfile::tempdir().unwrap();
     for file in ["docs.jsonl", "turns.jsonl"] {
         fs::copy(dir.join(file), other.path().join(file)).unwrap();
