@@ -27,6 +27,8 @@ const BYTES: usize = 1 << 20;
 const BEFORE: usize = 50;
 /// Pages that are made at once: each looks at every passage of its corpora.
 pub(crate) static MAKING: Semaphore = Semaphore::const_new(2);
+/// Pictures that are drawn at once: a file may be large, and its store far away.
+static DRAWING: Semaphore = Semaphore::const_new(2);
 
 /// The parameters of the URL.
 #[derive(Debug, Default, Deserialize)]
@@ -93,12 +95,16 @@ async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiEr
 
 /// A page of the document's file as it looks now, with the cited passage marked.
 async fn picture(app: &App, id: &str, page: u32, params: &CitedParams) -> Result<Response, ApiError> {
-    let _one = MAKING.acquire().await;
-    let (served, corpus, passages) = opened(app, id, params).await?;
+    let (served, corpus, passages) = {
+        let _one = MAKING.acquire().await;
+        opened(app, id, params).await?
+    };
     let none = || ApiError::not_found("There is no picture of this page.");
     let views = served.engine().page_views(&corpus).ok_or_else(none)?;
     let cited = passages.iter().find(|chunk| params.passage.as_deref() == Some(&*chunk.id));
     let (id, text) = (id.to_owned(), cited.map(|chunk| chunk.text.clone()).unwrap_or_default());
+    drop(passages);
+    let _one = DRAWING.acquire().await;
     let drawn = tokio::task::spawn_blocking(move || views.picture(&id, page, &text)).await;
     let drawn = drawn.map_err(|error| ApiError::server(error.to_string()))?;
     let png = drawn.map_err(|error| ApiError::not_found(format!("There is no picture of this page: {error}")))?;
