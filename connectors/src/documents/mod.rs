@@ -28,30 +28,33 @@
 
 mod by_reader;
 mod format;
+mod handle;
 mod kept;
 mod store;
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::Map;
 use turnflow_engine::component::{
-    Building, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built, config,
+    Building, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, ModelUse, built, config,
 };
 use turnflow_engine::connector::{
-    ConnectorError, CorpusOutput, CorpusSource, Deleted, DocumentStore, Mode, Stopped, StoredDocument,
+    ConnectorError, CorpusOutput, CorpusSource, DocumentStore, Mode, Stopped, StoredDocument,
 };
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::metadata::{FieldValue, Metadata};
 
-use self::kept::Change;
+use self::handle::Handle;
 use self::store::{Follower, SharedStore, Store};
+use crate::ocr;
 use crate::open_once::Place;
-use crate::readers::{self, Content, Format};
+use crate::readers::ocr::OcrMode;
+use crate::readers::{self, Content, Format, ReadOptions};
+use crate::secret::Secret;
 
 /// Name of the file.
 const FILE: &str = "documents.redb";
@@ -59,8 +62,6 @@ const FILE: &str = "documents.redb";
 const PAGE: usize = 256;
 /// Pause before the store is read again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Size of a list of documents, in bytes; it ends with the document that reaches it.
-const LIST_BYTES: usize = 8 << 20;
 /// Number of recent commits whose changes are known. An older change is reported as part of the oldest of them.
 const COMMITS: usize = 1024;
 /// Upper limit of `max_bytes`.
@@ -73,6 +74,19 @@ pub struct DocumentsConfig {
     /// most 256 MiB.
     #[field(default = 16 << 20, range = 1..=MAX_BYTES)]
     pub max_bytes: usize,
+    /// When the text in pictures of files is read, by OCR: `Auto` (pictures, and pages of a PDF without text or with letters
+    /// that are not known), `Never`, or `Always` (every page of a PDF, too). Default: `Auto`.
+    #[field(default)]
+    pub ocr: OcrMode,
+    /// A page of a file of which OCR is less sure, from 0 to 1, is left out, and a file with no other page is refused.
+    /// Default: 0.5.
+    #[field(default = ocr::least(), range = 0.0..=1.0)]
+    pub ocr_min_confidence: f64,
+    /// The model of the kind `Ocr` that reads pictures. Default: the one that `turnflow models fetch ocr` brings, on the CPU.
+    pub ocr_model: Option<String>,
+    /// Passwords of encrypted PDF files, each tried in turn: `[Env("NAME")]` or `[File("PATH")]`.
+    #[field(default)]
+    pub passwords: Vec<Secret>,
 }
 
 fn max_bytes() -> usize {
@@ -81,7 +95,8 @@ fn max_bytes() -> usize {
 
 impl Default for DocumentsConfig {
     fn default() -> Self {
-        Self { max_bytes: max_bytes() }
+        let (ocr, ocr_min_confidence) = (OcrMode::default(), ocr::least());
+        Self { max_bytes: max_bytes(), ocr, ocr_min_confidence, ocr_model: None, passwords: Vec::new() }
     }
 }
 
@@ -94,16 +109,19 @@ impl DocumentsConfig {
     pub fn source(&self, directory: &Path) -> Result<Documents, ConnectorError> {
         let io = |source| ConnectorError::Io { action: "read", path: directory.display().to_string(), source };
         // One file has one name, so that it is not opened twice.
-        self.open(Place::File(directory.canonicalize().map_err(io)?.join(FILE)))
+        let place = Place::File(directory.canonicalize().map_err(io)?.join(FILE));
+        self.open(place, ReadOptions::new(self.ocr, self.ocr_min_confidence))
     }
 
-    fn open(&self, place: Place) -> Result<Documents, ConnectorError> {
+    fn open(&self, place: Place, reading: ReadOptions) -> Result<Documents, ConnectorError> {
         let store = Store::open(place).map_err(failed)?;
-        Ok(Documents { store, max_bytes: self.max_bytes, commits: Arc::default() })
+        Ok(Documents { store, max_bytes: self.max_bytes, reading, commits: Arc::default() })
     }
 
     fn source_of(&self, context: &ComponentContext) -> Result<Documents, ConnectorError> {
-        self.open(Place::of(context, FILE)?)
+        let how = (self.ocr, self.ocr_min_confidence);
+        let reading = ocr::of(context, self.ocr_model.as_deref(), how, &self.passwords)?;
+        self.open(Place::of(context, FILE)?, reading)
     }
 }
 
@@ -112,6 +130,15 @@ pub const KIND: CorpusSourceKind =
     CorpusSourceKind::of::<DocumentsConfig>("Documents", "documents that a program adds");
 
 impl CorpusSourceConfig for DocumentsConfig {
+    fn explain(&self) -> String {
+        let ocr = ocr::explain(self.ocr, self.ocr_min_confidence, &self.passwords);
+        format!("max_bytes: {}{ocr}", self.max_bytes)
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        ocr::models(self.ocr_model.as_deref())
+    }
+
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
         built(self.source_of(context).map(|source| Box::new(source) as Box<dyn CorpusSource>))
     }
@@ -124,6 +151,7 @@ type Commits = Arc<Mutex<VecDeque<(u64, u64)>>>;
 pub struct Documents {
     store: SharedStore,
     max_bytes: usize,
+    reading: ReadOptions,
     commits: Commits,
 }
 
@@ -178,7 +206,8 @@ impl CorpusSource for Documents {
 
 impl Documents {
     fn handle(&self) -> Handle {
-        Handle { store: self.store.clone(), max_bytes: self.max_bytes, commits: self.commits.clone() }
+        let (store, commits, reading) = (self.store.clone(), self.commits.clone(), self.reading.clone());
+        Handle { store, max_bytes: self.max_bytes, reading, commits }
     }
 
     /// Commits a group that contains all changes up to `last`.
@@ -275,130 +304,6 @@ fn failed(error: DatabaseError) -> ConnectorError {
     match error.is_damage() {
         true => ComponentError::new(error).into(),
         false => ComponentError::transient(error).into(),
-    }
-}
-
-/// A program's handle to a store.
-struct Handle {
-    store: SharedStore,
-    max_bytes: usize,
-    commits: Commits,
-}
-
-impl Handle {
-    fn encode(&self, document: &StoredDocument) -> Result<Vec<u8>, ConnectorError> {
-        let StoredDocument { id, title, text, metadata, .. } = document;
-        if id.is_empty() {
-            return Err(ConnectorError::Refused { reason: "a document has an empty id".to_owned() });
-        }
-        let refused =
-            |error: serde_json::Error| ConnectorError::Refused { reason: format!("document `{id}`: {error}") };
-        let noted = if metadata.is_empty() { 0 } else { serde_json::to_vec(metadata).map_err(refused)?.len() };
-        let bytes = id.len() + title.as_ref().map_or(0, String::len) + text.len() + noted;
-        if bytes > self.max_bytes {
-            let id: String = id.chars().take(100).collect();
-            let reason = format!("document `{id}` has {bytes} bytes, more than `max_bytes` ({})", self.max_bytes);
-            return Err(ConnectorError::Refused { reason });
-        }
-        format::encode(document).map_err(refused)
-    }
-}
-
-fn decoded(id: &str, stored: &[u8]) -> Result<StoredDocument, ConnectorError> {
-    format::decode(stored).map_err(|reason| {
-        let reason = format!("cannot read document `{id}`: {reason}. Delete it, or put it again");
-        ComponentError::new(reason).into()
-    })
-}
-
-impl DocumentStore for Handle {
-    fn put(&self, documents: Vec<StoredDocument>) -> Result<u64, ConnectorError> {
-        let mut changes: Vec<Change> = Vec::with_capacity(documents.len());
-        for document in documents {
-            let encoded = self.encode(&document)?;
-            changes.push((document.id.into(), Some(encoded)));
-        }
-        self.store.change(&changes).map(|done| done.change).map_err(failed)
-    }
-
-    fn formats(&self) -> Vec<&'static str> {
-        Format::DOCUMENTS.map(Format::mime).to_vec()
-    }
-
-    fn read_file(
-        &self,
-        id: &str,
-        mime: &str,
-        charset: Option<&str>,
-        bytes: &[u8],
-    ) -> Result<StoredDocument, ConnectorError> {
-        let refused = |reason: String| ConnectorError::Refused { reason };
-        let unreadable = |reason: String| ConnectorError::Unreadable { reason };
-        let format = match mime {
-            "" | "application/octet-stream" => Format::of(Path::new(id)).filter(|format| !format.has_rows()),
-            mime => Format::of_mime(mime),
-        };
-        let format = format.ok_or_else(|| match mime {
-            "" | "application/octet-stream" => refused(format!("there is no reader for a file with the name `{id}`")),
-            mime => refused(format!("there is no reader for `{mime}`")),
-        })?;
-        let (mut metadata, mime) = (Map::new(), format.mime());
-        let bytes = &readers::charset::in_utf8(bytes.to_vec(), charset, format)[..];
-        let (title, text, markup) = match format {
-            // It is read again, with its front matter, when it is sent.
-            Format::Markdown => {
-                (None, readers::decode(bytes).map_err(|error| unreadable(error.to_string()))?, Markup::Plain)
-            }
-            format => {
-                let document = format.read(id.into(), bytes).map_err(|error| unreadable(error.to_string()))?;
-                metadata = document.metadata.to_json();
-                let title = Some(document.title.to_string()).filter(|title| !title.is_empty());
-                (title, document.text.to_string(), document.markup)
-            }
-        };
-        metadata.entry("mime").or_insert_with(|| mime.into());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let modified_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        Ok(StoredDocument { id: id.to_owned(), title, text, markup, metadata, modified_ms })
-    }
-
-    fn delete(&self, ids: &[String]) -> Result<Deleted, ConnectorError> {
-        let changes: Vec<Change> = ids.iter().map(|id| (id.as_str().into(), None)).collect();
-        self.store.change(&changes).map_err(failed)
-    }
-
-    fn last_change(&self) -> Option<u64> {
-        Some(self.store.last_change())
-    }
-
-    fn commit_of(&self, change: u64) -> Option<u64> {
-        let commits = self.commits.lock();
-        let at = commits.partition_point(|(last, _)| *last < change);
-        commits.get(at).map(|(_, commit)| *commit)
-    }
-
-    fn get(&self, id: &str) -> Result<Option<StoredDocument>, ConnectorError> {
-        self.store.get(id).map_err(failed)?.map(|stored| decoded(id, &stored)).transpose()
-    }
-
-    fn list(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredDocument>, ConnectorError> {
-        let page = self.store.page(after, limit, LIST_BYTES).map_err(failed)?;
-        page.iter().map(|(id, stored)| decoded(id, stored)).collect()
-    }
-
-    fn list_for(
-        &self,
-        field: &str,
-        groups: &[Arc<str>],
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<StoredDocument>, ConnectorError> {
-        let page = self.store.page_for((field, groups), after, limit, LIST_BYTES).map_err(failed)?;
-        page.iter().map(|(id, stored)| decoded(id, stored)).collect()
-    }
-
-    fn count(&self) -> Result<u64, ConnectorError> {
-        self.store.count().map_err(failed)
     }
 }
 

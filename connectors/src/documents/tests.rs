@@ -35,7 +35,7 @@ fn open(directory: &Path) -> Documents {
 }
 
 fn in_memory(run: u64) -> Documents {
-    DocumentsConfig::default().open(Place::Memory { run, component: "docs".into() }).unwrap()
+    DocumentsConfig::default().open(Place::Memory { run, component: "docs".into() }, ReadOptions::default()).unwrap()
 }
 
 fn ids(documents: &[StoredDocument]) -> Vec<&str> {
@@ -229,8 +229,8 @@ fn a_store_is_opened_while_another_thread_closes_it() {
 
 #[test]
 fn a_put_with_an_invalid_document_stores_none() {
-    let config = DocumentsConfig { max_bytes: 100 };
-    let source = config.open(Place::Memory { run: 1 << 42, component: "docs".into() }).unwrap();
+    let config = DocumentsConfig { max_bytes: 100, ..DocumentsConfig::default() };
+    let source = config.open(Place::Memory { run: 1 << 42, component: "docs".into() }, ReadOptions::default()).unwrap();
     let store = source.documents().unwrap();
     let error = store.put(vec![document("a", "short"), document("b", &"x".repeat(100))]).unwrap_err();
     assert!(matches!(error, ConnectorError::Refused { .. }), "{error}");
@@ -406,4 +406,23 @@ fn a_store_of_an_earlier_version_is_listed_for_groups_in_parts() {
     drop((store, source));
     let listed = open(directory.path()).documents().unwrap().list_for("groups", &["board".into()], Some("00007"), 1);
     assert_eq!(ids(&listed.unwrap()), ["01007"]);
+}
+
+#[test]
+fn an_encrypted_file_is_read_with_the_password_of_the_corpus() {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("readers/tests/pdf-locked.pdf")).unwrap();
+    let read = |ron: &str| {
+        let config: DocumentsConfig = turnflow_engine::spec::from_str(ron).unwrap();
+        let source = config.source_of(&crate::testing::context_in(directory.path(), "docs")).unwrap();
+        source.documents().unwrap().read_file("a.pdf", "", None, &bytes).map(|document| document.text)
+    };
+    assert!(matches!(read("(max_bytes: 100000)"), Err(ConnectorError::Unreadable { reason }) if reason.contains("encrypted")));
+    let password = directory.path().join("password");
+    std::fs::write(&password, "open sesame\n").unwrap();
+    let text = read(&format!("(passwords: [File({password:?})])")).unwrap();
+    assert_eq!(text.trim(), "The vault opens at nine.");
+    let refused = DocumentsConfig { ocr: OcrMode::Never, ..DocumentsConfig::default() };
+    let store = refused.source(directory.path()).unwrap().documents().unwrap();
+    assert!(matches!(store.read_file("a.png", "", None, b"x"), Err(ConnectorError::Refused { .. })));
 }

@@ -116,6 +116,10 @@ fn stretches(there: &[char], wanted: &[char]) -> Vec<(usize, usize)> {
     if run == 0 || there.len() < run {
         return Vec::new();
     }
+    // A word or two are somewhere else, too.
+    if wanted.len() < RUN && there.windows(run).filter(|window| *window == wanted).count() > 1 {
+        return Vec::new();
+    }
     let runs: HashSet<&[char]> = wanted.windows(run).collect();
     let mut found = Vec::<(usize, usize)>::new();
     for (from, window) in there.windows(run).enumerate() {
@@ -131,10 +135,6 @@ fn stretches(there: &[char], wanted: &[char]) -> Vec<(usize, usize)> {
     let long: Vec<(usize, usize)> = found.iter().filter(|stretch| is_sure(stretch)).copied().collect();
     let is_near = |(from, to): &(usize, usize)| long.iter().any(|near| *from <= near.1 + NEAR && near.0 <= to + NEAR);
     found.retain(is_near);
-    // A word or two are somewhere else, too.
-    if wanted.len() < RUN && found.len() > 1 {
-        found.clear();
-    }
     found
 }
 
