@@ -41,8 +41,8 @@ class Failed(Exception):
 class Page:
     """The page in a browser."""
 
-    def __init__(self, url, token, shots, axe=None):
-        self.url, self.shots, self.axe = url, shots, axe
+    def __init__(self, url, token, shots, axe=None, tests=None):
+        self.url, self.shots, self.axe, self.tests = url, shots, axe, tests
         self.token, _, self.other = token.partition(",")
         self.profile = tempfile.mkdtemp(prefix="turnflow-page-")
         options = Options()
@@ -330,7 +330,24 @@ def judged(page):
     page.click(thumb)
     page.wait("the thumb is pressed", lambda: page.number(thumb + "[aria-pressed=true]"))
     page.wait("the feedback is kept", lambda: "not helpful" in page.text("#said"))
-    return "not helpful"
+    as_test(page, "bad")
+    page.click(".turn .thumb[data-helpful=true]")
+    page.wait("the feedback is kept", lambda: "was helpful" in page.text("#said"))
+    as_test(page, "good")
+    page.click(thumb)
+    page.wait("the feedback is kept", lambda: "not helpful" in page.text("#said"))
+    return "not helpful, helpful, not helpful"
+
+
+def as_test(page, name):
+    """Copies the answer as a test, into a file for those who run it."""
+    page.driver.execute_script("navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); };")
+    page.click(".turn .as-test")
+    copied = page.driver.execute_script("return window.copied;")
+    page.need("User(" in copied and "Expect(" in copied, f"copied is {copied!r}")
+    if page.tests:
+        with open(os.path.join(page.tests, f"{name}.test.ron"), "w", encoding="utf-8") as file:
+            file.write(f"[\n{copied}]\n")
 
 
 def reloading(page):
@@ -643,8 +660,8 @@ def main(arguments):
     if not arguments:
         print(__doc__)
         return 2
-    url, token, shots, axe = (arguments + ["", "", ""])[:4]
-    page = Page(url, token, shots, axe)
+    url, token, shots, axe, tests = (arguments + ["", "", "", ""])[:5]
+    page = Page(url, token, shots, axe, tests)
     try:
         for check in CHECKS:
             began = time.monotonic()

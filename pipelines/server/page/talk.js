@@ -2,6 +2,7 @@
 
 import { post } from './api.js';
 import { Conversation, Turn } from './asked.js';
+import { asTest } from './astest.js';
 import { ConversationList } from './conversations.js';
 import { announce, button, byId, clean, duration, h, isCalm, perFrame, several } from './dom.js';
 import { markdown } from './markdown.js';
@@ -216,8 +217,9 @@ export class Talk {
     this.#said(turn, parts);
     parts.tools.append(
       button('Workflow', () => this.#context.show(turn, true), { class: 'quiet workflow', 'aria-label': `Workflow of turn ${turn.number}` }),
-      copies(turn), made,
+      copies(turn, 'Copy', 'copy', `Copy answer ${turn.number}`, () => turn.answer), made,
       ...thumbs(turn),
+      copies(turn, 'Copy as a test', 'as-test', `Copy answer ${turn.number} as a test of the pipeline`, () => asTest(turn)),
       button('Ask again', () => this.#again(turn, turn.text), { class: 'quiet again', title: 'Ask the same question again, with the current pipeline and tuning' }),
     );
     return parts;
@@ -276,6 +278,7 @@ export class Talk {
     answer.replaceChildren(...this.#text(turn));
     state.textContent = this.#state(turn);
     for (const after of tools.querySelectorAll('.again, .copy, .thumb')) after.hidden = turn.state === 'running' || (!turn.answer && !after.matches('.again'));
+    tools.querySelector('.as-test').hidden = turn.helpful === null || turn.state === 'running';
     tools.querySelector('.share').hidden = !turn.record?.proof;
     for (const thumb of tools.querySelectorAll('.thumb')) thumb.setAttribute('aria-pressed', String(turn.helpful === (thumb.dataset.helpful === 'true')));
     if (atEnd && turn === this.#conversation.last) this.#turns.scrollTop = this.#turns.scrollHeight;
@@ -303,18 +306,18 @@ export class Talk {
   }
 }
 
-/** A button that copies an answer. */
-function copies(turn) {
-  const made = button('Copy', async () => {
+/** A button that copies an answer, or what is made of it. */
+function copies(turn, sign, kind, label, text) {
+  const made = button(sign, async () => {
     try {
-      await navigator.clipboard.writeText(turn.answer);
+      await navigator.clipboard.writeText(text());
       made.textContent = 'Copied';
     } catch {
       made.textContent = 'Cannot copy';
     }
     announce(made.textContent);
-    setTimeout(() => { made.textContent = 'Copy'; }, 2000);
-  }, { class: 'quiet copy', 'aria-label': `Copy answer ${turn.number}` });
+    setTimeout(() => { made.textContent = sign; }, 2000);
+  }, { class: `quiet ${kind}`, 'aria-label': label });
   return made;
 }
 
@@ -336,7 +339,10 @@ function thumbs(turn) {
   };
   const all = [[true, 'Helpful', 'helpful'], [false, 'Not helpful', 'not helpful']].map(([helpful, sign, words]) => button(sign, say(helpful),
     { class: 'quiet thumb', data: { helpful: String(helpful) }, 'aria-pressed': 'false', title: `The answer was ${words}`, 'aria-label': `Answer ${turn.number} was ${words}` }));
-  const mark = () => all.forEach(thumb => thumb.setAttribute('aria-pressed', String(turn.helpful === (thumb.dataset.helpful === 'true'))));
+  const mark = () => {
+    all.forEach(thumb => thumb.setAttribute('aria-pressed', String(turn.helpful === (thumb.dataset.helpful === 'true'))));
+    all[0].parentNode.querySelector('.as-test').hidden = turn.helpful === null;
+  };
   return all;
 }
 

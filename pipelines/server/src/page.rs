@@ -23,6 +23,7 @@ macro_rules! scripts {
 const SCRIPTS: &[Asset] = &scripts![
     "api.js",
     "asked.js",
+    "astest.js",
     "cards.js",
     "conversations.js",
     "corpora.js",

@@ -56,6 +56,18 @@ fn pictures(directory: &Path) -> String {
     if is_wanted { directory.join("pictures").display().to_string() } else { String::new() }
 }
 
+/// What the page has copied as tests are tests: of a helpful answer one that passes, of another one that has to be completed.
+fn copied_tests_run(directory: &Path) {
+    for (name, passes) in [("good", true), ("bad", false)] {
+        std::fs::copy(directory.join(format!("{name}.test.ron")), directory.join("pipeline.test.ron")).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_turnflow"));
+        let done = command.current_dir(directory).args(["test", "pipeline.ron"]).output().unwrap();
+        let told = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert_eq!(done.status.success(), passes, "{name}: {told}");
+        assert!(passes || told.contains("WRITE HERE WHAT IT MUST SAY"), "{told}");
+    }
+}
+
 /// Puts pictures of a test into the handbook, under other names.
 fn keep(pictures: &str, names: &[(&str, &str)]) {
     if pictures.is_empty() {
@@ -132,7 +144,9 @@ async fn the_page_works_in_chromium() {
     let axe = node::with("axe", &["axe-core@4.14.1"]).map(|home| home.join("node_modules/axe-core/axe.min.js"));
     let axe = axe.map_or(String::new(), |axe| axe.display().to_string());
     let pictures = pictures(directory.path());
-    python::run(with.clone(), "page_browser.py", &server, &["secret,other", &pictures, &axe]).await;
+    let tests = directory.path().display().to_string();
+    python::run(with.clone(), "page_browser.py", &server, &["secret,other", &pictures, &axe, &tests]).await;
+    copied_tests_run(directory.path());
     python::run(with, "page_live.py", &server, &["secret", &docs.display().to_string(), &pictures]).await;
     let names = [
         ("talk-light.png", "page-workflow.png"),
