@@ -23,6 +23,7 @@ mod openai;
 mod otlp;
 mod page;
 mod page_pictures;
+mod provider;
 pub mod python;
 mod responses;
 mod resume;

@@ -21,7 +21,8 @@ pub fn with_all(name: &str, packages: &[&str]) -> Option<PathBuf> {
     let has_it = || {
         let of = |package: &&str| {
             let name = package.split_once("==").map_or(*package, |(name, _)| name);
-            format!("print('{name}==' + m.version('{name}'))")
+            let bare = name.split('[').next().unwrap_or(name);
+            format!("print('{name}==' + m.version('{bare}'))")
         };
         let script: Vec<String> = packages.iter().map(of).collect();
         let script = format!("import importlib.metadata as m; {}", script.join("; "));
