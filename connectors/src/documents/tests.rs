@@ -417,7 +417,9 @@ fn an_encrypted_file_is_read_with_the_password_of_the_corpus() {
         let source = config.source_of(&crate::testing::context_in(directory.path(), "docs")).unwrap();
         source.documents().unwrap().read_file("a.pdf", "", None, &bytes).map(|document| document.text)
     };
-    assert!(matches!(read("(max_bytes: 100000)"), Err(ConnectorError::Unreadable { reason }) if reason.contains("encrypted")));
+    assert!(
+        matches!(read("(max_bytes: 100000)"), Err(ConnectorError::Unreadable { reason }) if reason.contains("encrypted"))
+    );
     let password = directory.path().join("password");
     std::fs::write(&password, "open sesame\n").unwrap();
     let text = read(&format!("(passwords: [File({password:?})])")).unwrap();

@@ -219,7 +219,7 @@ export class Talk {
       button('Workflow', () => this.#context.show(turn, true), { class: 'quiet workflow', 'aria-label': `Workflow of turn ${turn.number}` }),
       copies(turn, 'Copy', 'copy', `Copy answer ${turn.number}`, () => turn.answer), made,
       ...thumbs(turn),
-      copies(turn, 'Copy as a test', 'as-test', `Copy answer ${turn.number} as a test of the pipeline`, () => asTest(turn)),
+      copies(turn, 'Copy as a test', 'as-test', `Copy as a test: answer ${turn.number}`, () => asTest(turn)),
       button('Ask again', () => this.#again(turn, turn.text), { class: 'quiet again', title: 'Ask the same question again, with the current pipeline and tuning' }),
     );
     return parts;
