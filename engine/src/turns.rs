@@ -82,7 +82,8 @@
 //!    so the sums of the join are scores. For BM25, a bound on how far the change moves all scores is compared with the
 //!    gaps between the scores of each list. A turn that fails then is tried again with growing pauses, and few at a
 //!    time while all fail. If its inputs are unchanged, the inference cache answers all model calls. The turns and the
-//!    records that their sinks have are read from the store when they are needed. The sink compares the answers and, if
+//!    records that their sinks have are read from the store when they are needed. What the turns depend on is written at
+//!    the end of a run and read by the next one (`turns/standing/kept.rs`). The sink compares the answers and, if
 //!    they differ, writes a retraction and a revision. A sink's own `mode`, or else the pipeline's, decides whether it
 //!    gets revisions. A turn of a queue runs again for its principal as it is now: a program that knows its callers
 //!    tells the engine (`engine/src/principal.rs`, `Options::principals`). If the principal has lost something, the
@@ -93,7 +94,8 @@
 //! conversation and reaches no sink. It waits for a slot like the others, and the first free worker starts it
 //! (`turns/asked.rs`). Its events go to the caller: the epoch, the output of each node if a trace is requested, the
 //! text as a model writes it (`TextStream`), and the record. When the caller drops the stream, the turn's calls are
-//! dropped, and a model's queue skips inputs that nobody waits for. A caller may follow the answer
+//! dropped, and a model's queue skips inputs that nobody waits for. A caller may want the value of one node only
+//! (`AskRequest::until`), as a search does; the nodes that it does not need are not called. A caller may follow the answer
 //! (`AskRequest::follow`): its turn then stands like those of sources, and gets a `Revised` when its answer is another
 //! one (`turns/standing/follow.rs`).
 //!
