@@ -1,7 +1,10 @@
 //! A restart answers no standing turn again that no change has reached, and after it their answers are those of a cold run.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use turnflow_engine::connector::Mode;
 use turnflow_engine::run::Engine;
@@ -19,15 +22,15 @@ const LEXICAL: &str = r#""hits": Bm25(input: "query", corpus: "docs", top: 5),"#
 fn restarted(dir: &Path, text: &str) -> (Engine, u64) {
     let engine = start(dir, text, Mode::Follow);
     engine.wait_ready().unwrap();
-    settled(&engine);
+    settled(&engine, TURNS);
     let again = engine.answered_again();
     (engine, again)
 }
 
-fn settled(engine: &Engine) {
+fn settled(engine: &Engine, turns: usize) {
     until("all turns to be answered at the newest epoch", || {
         let standing = engine.standing();
-        standing.turns == TURNS && standing.behind == 0 && standing.epoch == engine.epochs().current().epoch
+        standing.turns == turns && standing.behind == 0 && standing.epoch == engine.epochs().current().epoch
     });
 }
 
@@ -40,13 +43,18 @@ fn stop(engine: Engine) {
 fn made(dir: &Path, numbers: &mut Numbers) -> BTreeMap<usize, String> {
     let rows: BTreeMap<usize, String> = (0..ROWS).map(|n| (n, numbers.text(30))).collect();
     write(dir, &rows);
-    let mut turn = |n: usize| {
+    std::fs::write(dir.join("turns.jsonl"), turns(numbers, 0..TURNS)).unwrap();
+    rows
+}
+
+/// Questions of random words, each in a conversation of its own.
+fn turns(numbers: &mut Numbers, which: Range<usize>) -> String {
+    let turn = |n: usize| {
         let text = numbers.text(4);
         serde_json::json!({"conversation_id": format!("c{n}"), "turn": 1, "speaker": "user", "text": text}).to_string()
+            + "\n"
     };
-    let turns: Vec<String> = (0..TURNS).map(&mut turn).collect();
-    std::fs::write(dir.join("turns.jsonl"), turns.join("\n") + "\n").unwrap();
-    rows
+    which.map(turn).collect()
 }
 
 fn edit(rows: &mut BTreeMap<usize, String>, numbers: &mut Numbers) {
@@ -72,7 +80,7 @@ fn history(hits: &str, model: Option<&Path>, rounds: usize) {
             edit(&mut rows, &mut numbers);
             write(dir, &rows);
             until("the next epoch", || engine.epochs().current().epoch > epoch);
-            settled(&engine);
+            settled(&engine, TURNS);
         }
         stop(engine);
         let changes = round % 3;
@@ -101,6 +109,38 @@ fn a_restart_answers_again_what_has_changed_by_vectors() {
         "dense": Dense(input: "query", corpus: "docs", model: "minilm", top: 5),
         "hits": Rrf(inputs: ["lexical", "dense"], top: 5),"#;
     history(hits, Some(&model), 6);
+}
+
+/// A stop may come while edits are read and turns are answered: what was not done then is done after the start.
+#[test]
+fn a_stop_at_any_moment_leaves_no_answer_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, mut numbers) = (dir.path(), Numbers::new(41));
+    let (mut rows, mut count) = (made(dir, &mut numbers), TURNS);
+    let text = pipeline("Live(standing: 1000)", LEXICAL, None);
+    let (mut engine, _) = restarted(dir, &text);
+    for round in 0..20 {
+        for _ in 0..1 + numbers.below(3) {
+            if numbers.below(2) == 0 {
+                edit(&mut rows, &mut numbers);
+                write(dir, &rows);
+            } else {
+                let more = 1 + numbers.below(4);
+                let mut log = std::fs::OpenOptions::new().append(true).open(dir.join("turns.jsonl")).unwrap();
+                log.write_all(turns(&mut numbers, count..count + more).as_bytes()).unwrap();
+                count += more;
+            }
+            std::thread::sleep(Duration::from_millis(numbers.below(60) as u64));
+        }
+        stop(engine);
+        engine = start(dir, &text, Mode::Follow);
+        if round % 2 == 0 {
+            engine.wait_ready().unwrap();
+            settled(&engine, count);
+            assert_eq!(last(dir), cold(dir, LEXICAL, None), "round {round}");
+        }
+    }
+    stop(engine);
 }
 
 /// After a crash, with another pipeline, and with a damaged file, nothing is known: all turns are answered again.
