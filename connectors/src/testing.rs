@@ -250,6 +250,7 @@ pub(crate) fn answer() -> AnswerRecord {
         checks: serde_json::Map::new(),
         latency_ms: 1.5,
         tokens: Default::default(),
+        timestamp: None,
         extra: serde_json::Map::new(),
     }
 }

@@ -103,6 +103,10 @@ pub struct AnswerRecord {
     /// The tokens that language models have read and written for it. No sink gets them, since a replay needs none.
     #[serde(skip)]
     pub tokens: Tokens,
+    /// When the turn was asked, in seconds since the Unix epoch, if its record says so. It is for sinks that measure time:
+    /// none writes it.
+    #[serde(skip)]
+    pub timestamp: Option<f64>,
     /// Fields of the turn that turnflow does not know.
     #[serde(flatten)]
     pub extra: Map<String, Json>,

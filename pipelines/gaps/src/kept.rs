@@ -302,7 +302,7 @@ fn fine(record: &AnswerRecord) -> Line {
 
 /// When a turn was asked, in seconds since 1970.
 fn time(record: &AnswerRecord) -> f64 {
-    record.extra.get("timestamp").and_then(|time| time.as_f64()).filter(|time| *time > 0.0).unwrap_or_else(now)
+    record.timestamp.filter(|time| *time > 0.0).unwrap_or_else(now)
 }
 
 fn near(record: &AnswerRecord, likeness: &[f32]) -> Vec<Near> {

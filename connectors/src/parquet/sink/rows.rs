@@ -147,6 +147,7 @@ impl<'a> Row<'a> {
             },
             latency_ms: self.latency_ms.unwrap_or(f64::NAN),
             tokens: Default::default(),
+            timestamp: None,
             extra: fields(self.extra)?,
         })
     }

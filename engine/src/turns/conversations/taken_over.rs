@@ -60,6 +60,7 @@ impl Conversations {
         self.left(&read);
         // It is counted with its turn.
         let turn = self.turn((&read, question), history, key.clone(), 0, 0);
+        let timestamp = turn.timestamp;
         let stands = (by.mode != AnswerMode::Once).then(|| {
             let mut records = by.records(&self.source.id, &key);
             records.extend(copies.iter().map(|(sink, record)| (sink.id().clone(), record.clone())));
@@ -68,7 +69,8 @@ impl Conversations {
         let copies = copies.into_iter().map(|(sink, record)| {
             let wake = self.wake.clone();
             let acknowledged = Acknowledged::new(move || wake.wake());
-            sink.deliver(vec![record], &acknowledged);
+            // The sink that has the answer has not written when it was asked.
+            sink.deliver(vec![AnswerRecord { timestamp, ..record }], &acknowledged);
             (sink, acknowledged)
         });
         let taken = TakenOver { id: id.clone(), sequence, is_recovered: true, stands, copies: copies.collect() };

@@ -219,6 +219,7 @@ impl Withdrawn {
             stamp: Provenance { epoch, ..stamp.clone() },
             latency_ms: 0.0,
             tokens: Default::default(),
+            timestamp: None,
             extra: Default::default(),
         }
     }

@@ -59,7 +59,9 @@ fn an_edit_says_which_questions_it_settled_and_which_it_broke() {
     fs::write(path("docs/hours.md"), "# Hours\nThe shop is open from Monday to Friday, 9 to 17.\n").unwrap();
     fs::write(path("p.ron"), PIPELINE.replace("MODEL", &model.display().to_string())).unwrap();
     let turn = |(i, text): (usize, &&str)| {
-        serde_json::json!({"conversation_id": format!("c{i}"), "turn": 1, "speaker": "user", "text": text}).to_string()
+        serde_json::json!({"conversation_id": format!("c{i}"), "turn": 1, "speaker": "user", "text": text,
+            "timestamp": 1_000_000_000 + i})
+        .to_string()
     };
     let turns: Vec<String> = QUESTIONS.iter().enumerate().map(turn).collect();
     fs::write(path("turns.jsonl"), turns.join("\n") + "\n").unwrap();
@@ -83,6 +85,8 @@ fn an_edit_says_which_questions_it_settled_and_which_it_broke() {
     assert_eq!((&before["open_questions"], &before["open_gaps"]), (&Value::from(5), &Value::from(2)), "{before:#}");
     let gap = before["gaps"][0].clone();
     assert_eq!((&gap["open"], &gap["state"]), (&Value::from(3), &Value::from("open")));
+    // When it was asked, not when it was answered.
+    assert_eq!(gap["first"], 1e9, "{gap:#}");
     let (id, name) = (gap["id"].as_str().unwrap(), gap["name"].as_str().unwrap());
 
     fs::write(path("docs/refunds.md"), "# Refunds\nA refund after 30 days is possible: you get your money back.\n")
