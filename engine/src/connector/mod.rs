@@ -5,6 +5,7 @@
 //! acknowledges answers.
 
 mod acknowledge;
+mod alerts;
 mod answer_log;
 mod corpus;
 mod documents;
@@ -23,6 +24,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio_util::sync::CancellationToken;
 
 pub use self::acknowledge::Acknowledgements;
+pub use self::alerts::{AlertStates, AlertStatus};
 pub use self::answer_log::{AnswerLog, AnswersOf, LoggedAnswer};
 pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource, PageViews};
 pub use self::documents::{Deleted, DocumentStore, StoredDocument};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::{AnswerLog, ConnectorError};
+use super::{AlertStates, AnswerLog, ConnectorError};
 use crate::record::AnswerRecord;
 
 /// Receives answers.
@@ -46,6 +46,12 @@ pub trait AnswerSink: Send {
     /// Its answers, if a program may read them. The engine asks once, before the first delivery, and
     /// [`Engine::answer_log`](crate::run::Engine::answer_log) returns them.
     fn log(&self) -> Option<Arc<dyn AnswerLog>> {
+        None
+    }
+
+    /// The states of its rules, if it watches the answers. The engine asks once, before the first delivery, and shows them
+    /// in [`Engine::status`](crate::run::Engine::status).
+    fn alerts(&self) -> Option<Arc<dyn AlertStates>> {
         None
     }
 }

@@ -9,6 +9,7 @@ use super::{Engine, LackingModel};
 use crate::activity::{Calls, Durations};
 use crate::backup::BackupStatus;
 use crate::cluster::{models_of, name_of};
+use crate::connector::AlertStatus;
 use crate::corpus::CorpusState;
 use crate::publish::CorpusProgress;
 use crate::sinks::SinkStatus;
@@ -48,6 +49,8 @@ pub struct EngineStatus {
     pub sinks: Vec<SinkStatus>,
     /// The turn sources that are read.
     pub sources: Vec<SourceStatus>,
+    /// The rules that watch the answers.
+    pub alerts: Vec<AlertStatus>,
     /// The backup of the stored encodings, if there is one.
     pub backup: Option<BackupStatus>,
 }
@@ -175,6 +178,13 @@ impl Engine {
         lacking.map(|(name, reason)| LackingModel { name: name.clone(), reason: reason.clone() }).collect()
     }
 
+    /// The states of the rules that watch the answers.
+    pub fn alerts(&self) -> Vec<AlertStatus> {
+        // A sink may be waiting for the disk.
+        let sinks: Vec<_> = self.inner.running.lock().sinks.values().flatten().cloned().collect();
+        sinks.iter().flat_map(|sink| sink.alerts()).collect()
+    }
+
     /// The live status of the run.
     pub fn status(&self) -> EngineStatus {
         let shared = &self.inner.context.shared;
@@ -270,6 +280,7 @@ impl Engine {
             corpora: corpora.collect(),
             sinks: self.sinks(),
             sources,
+            alerts: self.alerts(),
             backup: self.inner.context.backup.as_ref().map(|backup| backup.status()),
         }
     }

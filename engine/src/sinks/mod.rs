@@ -15,7 +15,7 @@ use self::delivery::DeliveryThread;
 pub use self::delivery::{Acknowledged, Ticket};
 use self::writer::Writer;
 use crate::claims::Claim;
-use crate::connector::{AnswerLog, AnswerSink, ConnectorError, Search, SinkPosition};
+use crate::connector::{AlertStates, AlertStatus, AnswerLog, AnswerSink, ConnectorError, Search, SinkPosition};
 use crate::dead_letter::DeadLetters;
 use crate::panics::caught;
 use crate::record::AnswerRecord;
@@ -67,6 +67,8 @@ pub struct SinkHandle {
     claim: Option<Arc<Claim>>,
     /// Its answers, if a program may read them.
     log: Option<Arc<dyn AnswerLog>>,
+    /// The states of its rules, if it watches the answers.
+    alerts: Option<Arc<dyn AlertStates>>,
     /// Whether it gets answers of callers.
     pub(crate) takes_callers: bool,
 }
@@ -88,6 +90,7 @@ impl SinkHandle {
     ) -> std::io::Result<Self> {
         let SinkContext { runtime, dead, has_room } = context;
         let log = caught(|| sink.log()).ok().flatten();
+        let alerts = caught(|| sink.alerts()).ok().flatten();
         let writer = Arc::new(Writer::new(sink, runtime));
         let deliveries = DeliveryThread::start(id.clone(), writer.clone(), dead, has_room)?;
         Ok(Self {
@@ -101,6 +104,7 @@ impl SinkHandle {
             deliveries,
             claim,
             log,
+            alerts,
             takes_callers: false,
         })
     }
@@ -118,6 +122,11 @@ impl SinkHandle {
     /// Its answers, if a program may read them.
     pub fn log(&self) -> Option<Arc<dyn AnswerLog>> {
         self.log.clone()
+    }
+
+    /// The states of its rules.
+    pub fn alerts(&self) -> Vec<AlertStatus> {
+        self.alerts.as_ref().map(|alerts| alerts.alerts()).unwrap_or_default()
     }
 
     /// Whether its contents can be read back.

@@ -23,8 +23,8 @@ use crate::metrics::{ServerMetrics, observe};
 use crate::resume::Resumable;
 use crate::served::Served;
 use crate::{
-    answers, caller, chat, cited, dead_letters, documents, embeddings, feedback, forward, health, mcp, metrics, models,
-    openapi, origin, otlp, page, pipelines, reports, responses, resume, search, shares, sign_in, stored, turns,
+    alerts, answers, caller, chat, cited, dead_letters, documents, embeddings, feedback, forward, health, mcp, metrics,
+    models, openapi, origin, otlp, page, pipelines, reports, responses, resume, search, shares, sign_in, stored, turns,
 };
 
 /// The state that all requests share. Cheap to clone.
@@ -263,6 +263,7 @@ fn states() -> Router<App> {
         .route("/v1/caller", get(caller::show))
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
+        .route("/v1/alerts", get(alerts::list))
         .route("/debug/state", get(pipelines::debug))
         .route("/metrics", get(metrics::text))
 }

@@ -21,7 +21,7 @@
 //! - **Routes.** One file per group: `chat.rs` and `responses.rs` (OpenAI's API; `stored.rs` keeps responses, so that
 //!   a caller continues after one), `embeddings.rs`, `models.rs`, `turns.rs`, `durable.rs` (queues turns that survive
 //!   a restart), `answers.rs` (the answers to these, as a list or as events), `search.rs`, `documents.rs`,
-//!   `pipelines.rs` (graphs and status), `caller.rs` (who the caller is), `sign_in.rs` (OpenID
+//!   `pipelines.rs` (graphs and status), `alerts.rs`, `caller.rs` (who the caller is), `sign_in.rs` (OpenID
 //!   Connect for the page), `reports.rs`, `feedback.rs` (what people say about answers), `cited.rs` (the
 //!   page of a cited document; `links.rs` makes, signs and checks the links to it), `shares.rs` (links to turns), `dead_letters.rs`, `otlp.rs` (spans and log records,
 //!   which go to the pipeline's source), `mcp.rs` (the Model Context Protocol), `health.rs`, `openapi.rs` (what the
@@ -46,6 +46,7 @@
 //! - **Telemetry.** `observed.rs` serves metrics and status for `run --metrics`. `telemetry.rs` makes spans and
 //!   durations for OpenTelemetry; the engine reports calls and answers to it (`TurnWatcher`).
 
+mod alerts;
 mod answered;
 mod answers;
 mod app;

@@ -10,8 +10,8 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::app::App;
 use crate::{
-    answers, caller, chat, dead_letters, documents, embeddings, feedback, health, metrics, models, otlp, pipelines,
-    reports, responses, resume, search, shares, sign_in, stored, turns,
+    alerts, answers, caller, chat, dead_letters, documents, embeddings, feedback, health, metrics, models, otlp,
+    pipelines, reports, responses, resume, search, shares, sign_in, stored, turns,
 };
 
 /// The description of the server.
@@ -45,6 +45,7 @@ use crate::{
         pipelines::list,
         pipelines::status,
         pipelines::debug,
+        alerts::list,
         reports::list,
         dead_letters::list,
         dead_letters::retry,

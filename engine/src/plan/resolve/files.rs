@@ -24,9 +24,12 @@ impl Resolver<'_> {
         }
         for (entry, node) in nodes {
             let NodeKind::Sink(config) = &node.kind else { continue };
-            let Some(file) = config.file().filter(|file| !file.exists() || file.is_file()) else { continue };
             let place = entry.value.get("path").map_or(entry.value.span, |tree| tree.span);
             let owner = format!("{} `{}`", node.kind_name, node.id);
+            if let Some(file) = config.another_file() {
+                self.read_by_a_corpus(&owner, "its own answers", &file, place, corpora);
+            }
+            let Some(file) = config.file().filter(|file| !file.exists() || file.is_file()) else { continue };
             match known.entry(claims::real(file)) {
                 Slot::Vacant(slot) => drop(slot.insert((&entry.key.text, "written"))),
                 Slot::Occupied(slot) => {
@@ -39,9 +42,6 @@ impl Resolver<'_> {
                 }
             }
             self.read_by_a_corpus(&owner, "its own answers", file, place, corpora);
-            if let Some(file) = config.another_file() {
-                self.read_by_a_corpus(&owner, "its own answers", &file, place, corpora);
-            }
         }
     }
 

@@ -114,7 +114,9 @@ fn literals<'t>(text: &'t str, function: &str) -> Vec<&'t str> {
 /// The codes of all errors, as the source has them.
 fn codes() -> BTreeSet<String> {
     let mut found = Vec::new();
-    for package in ["engine", "operators", "connectors", "pipelines/eval", "pipelines/server", "pipelines/cli"] {
+    for package in
+        ["engine", "operators", "connectors", "pipelines/alerts", "pipelines/eval", "pipelines/server", "pipelines/cli"]
+    {
         sources(&root().join(package).join("src"), &mut found);
     }
     let mut codes: BTreeSet<String> = BTreeSet::new();

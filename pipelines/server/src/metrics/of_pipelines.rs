@@ -25,6 +25,14 @@ struct Reload {
     outcome: &'static str,
 }
 
+/// A rule that watches the answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rule {
+    pipeline: String,
+    component: String,
+    rule: String,
+}
+
 type Gauges = Family<Part, Gauge>;
 type Counters = Family<Part, Counter>;
 
@@ -47,6 +55,9 @@ pub(super) struct PipelineMetrics {
     refused: Counters,
     failing: Gauges,
     reloads: Family<Reload, Counter>,
+    alerts_firing: Family<Rule, Gauge>,
+    alerts_pending: Family<Rule, Gauge>,
+    alert_values: Family<Rule, Gauge<f64, AtomicU64>>,
 }
 
 fn number(of: u64) -> i64 {
@@ -79,6 +90,11 @@ impl PipelineMetrics {
         }
         let help = "How long the first record of the source has waited";
         registry.register("turnflow_source_lag_seconds", help, self.lag.clone());
+        let help = "1 while the alert of the rule fires";
+        registry.register("turnflow_alert_firing", help, self.alerts_firing.clone());
+        let help = "1 while the rule is beyond its threshold, but not for long enough";
+        registry.register("turnflow_alert_pending", help, self.alerts_pending.clone());
+        registry.register("turnflow_alert_value", "What the rule measures", self.alert_values.clone());
         registry.register("turnflow_reloads", "Reloads of the pipeline", self.reloads.clone());
     }
 
@@ -92,6 +108,9 @@ impl PipelineMetrics {
             counters.clear();
         }
         self.lag.clear();
+        self.alerts_firing.clear();
+        self.alerts_pending.clear();
+        self.alert_values.clear();
         self.reloads.clear();
     }
 
@@ -105,7 +124,7 @@ impl PipelineMetrics {
         let count = |counters: &Counters, component: &str, value| {
             counters.get_or_create(&part(component)).inc_by(value);
         };
-        let EngineStatus { corpora, sources, sinks, .. } = status;
+        let EngineStatus { corpora, sources, sinks, alerts, .. } = status;
         let dead = served.engine().dead_letters_of();
         let letters = |component: &str| dead.get(component).copied().unwrap_or_default();
         for corpus in &corpora {
@@ -127,6 +146,15 @@ impl PipelineMetrics {
             set(&self.failing, &sink.id, u64::from(sink.fault.is_some()));
             count(&self.delivered, &sink.id, sink.delivered);
             count(&self.refused, &sink.id, sink.refused);
+        }
+        for alert in alerts {
+            let (component, is) = (alert.node.to_string(), |state: &str| i64::from(alert.state == state));
+            let labels = Rule { pipeline: pipeline.clone(), component, rule: alert.rule.clone() };
+            self.alerts_firing.get_or_create(&labels).set(is("firing"));
+            self.alerts_pending.get_or_create(&labels).set(is("pending"));
+            if let Some(value) = alert.value {
+                self.alert_values.get_or_create(&labels).set(value);
+            }
         }
         // Those without letters too: a rate needs a sample before the first one.
         let known = corpora.iter().map(|corpus| &*corpus.name).chain(sources.iter().map(|source| &*source.id));

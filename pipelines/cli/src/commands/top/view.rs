@@ -81,7 +81,24 @@ fn summary(numbers: &Numbers) -> Vec<(String, Style)> {
     lines
         .chain(backup.map(|line| (line, Style::new())))
         .chain(problem.into_iter().chain(away).map(|line| (line, red)))
+        .chain(alerts(status, SystemTime::now()).map(|(line, fires)| (line, if fires { red } else { Style::new() })))
         .collect()
+}
+
+/// A line for each rule that fires or is pending, and whether it fires.
+fn alerts(status: &Value, now: SystemTime) -> impl Iterator<Item = (String, bool)> {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    list(&status["alerts"]).filter(|alert| alert["state"] != "ok").map(move |alert| {
+        let since = (now - number(&alert["since"])).max(0.0);
+        let value = alert["value"].as_f64().map_or("no data".to_owned(), |value| format!("{value:.3}"));
+        let (rule, state) = (text_of(&alert["rule"]), text_of(&alert["state"]));
+        let line = format!(
+            "alert: {rule}  {state} for {since:.0} s  {value} (threshold {})  {}",
+            alert["threshold"],
+            count(alert["n"].as_u64().unwrap_or_default(), "answer")
+        );
+        (line, state == "firing")
+    })
 }
 
 /// The line about the backup, if there is one.
@@ -224,6 +241,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn alerts_that_are_not_well_have_a_line() {
+        let alert = |state: &str, value: Value| json!({"rule": "declined", "state": state, "value": value, "threshold": 0.3, "n": 50, "since": 40.0});
+        let all = [alert("ok", json!(0.1)), alert("pending", json!(0.42)), alert("firing", Value::Null)];
+        let lines: Vec<_> = alerts(&json!({ "alerts": all }), UNIX_EPOCH + Duration::from_secs(100)).collect();
+        let expected = [
+            ("alert: declined  pending for 60 s  0.420 (threshold 0.3)  50 answers".to_owned(), false),
+            ("alert: declined  firing for 60 s  no data (threshold 0.3)  50 answers".to_owned(), true),
+        ];
+        assert_eq!(lines, expected);
+    }
 
     #[test]
     fn a_backup_has_a_line() {

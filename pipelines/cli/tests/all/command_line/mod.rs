@@ -1,6 +1,7 @@
 //! The command line as scripts use it: exit codes, what goes to which stream, and one clear
 //! line where something is wrong.
 
+mod alerts;
 mod bench;
 mod dead_letters;
 mod files;

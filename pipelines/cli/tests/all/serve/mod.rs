@@ -1,5 +1,6 @@
 //! `turnflow serve`: the real binary, its routes, OpenAI's own client, and what it refuses.
 
+mod alerts;
 mod backup;
 mod client;
 mod dead_letters;

@@ -23,6 +23,9 @@ const COUNTED: &str = r#"Pipeline(
         "hits": Fallback(inputs: ["near", "found"]),
         "answer": ExtractiveAnswer(input: "hits"),
         "out": JsonLinesSink(input: "answer", path: "out.jsonl"),
+        "alerts": Alerts(input: "answer", path: "alerts.jsonl", rules: {
+            "fast": (of: Latency(0.5), fire: Below(600), at_least: 1),
+        }),
         "also": UserTurns(input: "far"),
         "kept": JsonLinesSink(input: "also", path: "kept.jsonl"),
     },
@@ -111,6 +114,8 @@ async fn the_dashboard_and_the_alerts_name_metrics_that_exist() {
     server.chat("When does the ferry leave?").await;
     let answered = || std::fs::read_to_string(directory.path().join("out.jsonl")).is_ok_and(|text| text.contains('\n'));
     until(async || answered()).await;
+    let fires = || std::fs::read_to_string(directory.path().join("alerts.jsonl")).is_ok_and(|text| text.contains('\n'));
+    until(async || fires()).await;
     let (kind, open) = server.metrics("application/openmetrics-text; version=1.0.0").await;
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     exposed(&open, true);
@@ -154,6 +159,8 @@ async fn the_dashboard_and_the_alerts_name_metrics_that_exist() {
         ("turnflow_source_lag_seconds", "component=\"log\"", 0.0),
         ("turnflow_source_connected", "component=\"far\"", 0.0),
         ("turnflow_sink_failing", "component=\"out\"", 0.0),
+        ("turnflow_alert_firing", "component=\"alerts\",rule=\"fast\"", 1.0),
+        ("turnflow_alert_pending", "rule=\"fast\"", 0.0),
         ("turnflow_model_lacking", "component=\"gone\"", 1.0),
         ("turnflow_prompt_tokens_total", "component=\"llm\"", 0.0),
         ("turnflow_reloads_total", "outcome=\"failed\"", 0.0),
