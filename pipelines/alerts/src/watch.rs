@@ -218,8 +218,7 @@ impl Watch {
         for window in self.windows.values_mut() {
             let old = |at: usize| self.saved.observations.get(at).filter(|one| one.at <= now - window.rule.window_s);
             let mut next = window.from.max(first);
-            loop {
-                let Ok(at) = usize::try_from(next - first) else { break };
+            while let Ok(at) = usize::try_from(next - first) {
                 let gone = match next < over {
                     true => self.saved.observations.get(at),
                     false => old(at),

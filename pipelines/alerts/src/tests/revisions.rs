@@ -33,7 +33,7 @@ fn an_answer_that_an_edit_takes_away_is_lost_until_another_edit_gives_it_back() 
     assert_eq!(member.kept.lock().watch().status()[0].n, 2);
     // Between the two records of a revision, the process is killed.
     let [retracted, next] = revised(4, 1, "answered", "idk");
-    take(&member, &[retracted.clone()]);
+    take(&member, std::slice::from_ref(&retracted));
     drop(member);
     member = bench.open();
     take(&member, &[next]);
