@@ -118,7 +118,7 @@ pub(super) fn identity(generation: &Generation) -> Option<[u8; 32]> {
         add(name.as_bytes());
         add(fingerprint.as_bytes());
     }
-    for (name, _) in &generation.lacking {
+    for name in generation.lacking.keys() {
         add(name.as_bytes());
     }
     Some(*hasher.finalize().as_bytes())
