@@ -1,54 +1,31 @@
 //! Connects the processes of a cluster, before timely gets the sockets.
 //!
-//! Each process connects to those with a lower number, and accepts those with a higher one. Both sides of a connection
-//! prove that they have the secret, and say what they run. Process 0 decides the generation. When every process has all
-//! of its connections, process 0 tells all to go. What is sent on the connections is neither encrypted nor signed.
+//! Each process connects to those with a lower number, and accepts those with a higher one. Everything between two
+//! processes is in TLS, in which both prove who they are: with a key pair that is made from the secret, or with
+//! certificates. Then they say what they run. Process 0 decides the generation. When every process has all of its
+//! connections, process 0 tells all to go.
 
 mod admit;
+mod certificates;
 mod gather;
 mod handshake;
 mod link;
+mod pinned;
+mod secret;
 mod sockets;
+mod tls;
 
-use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+
+pub use self::certificates::CertificateFiles;
 use self::gather::Gathering;
-use self::handshake::Key;
-
-/// What the processes of a cluster share, so that no stranger gets in.
-#[derive(Clone)]
-pub struct Secret(Key);
-
-impl Secret {
-    /// Minimum length in bytes.
-    pub const LENGTH: usize = 16;
-
-    /// The secret with these bytes, which should be random: who sees a handshake can try to guess them.
-    ///
-    /// # Errors
-    ///
-    /// It is shorter than [`Secret::LENGTH`].
-    pub fn new(secret: &[u8]) -> Result<Self, ConfigError> {
-        match secret.len() {
-            length if length < Self::LENGTH => Err(ConfigError::ShortSecret(length)),
-            _ => Ok(Self(Key::of(secret))),
-        }
-    }
-
-    /// A key that all processes of the cluster have, for links to documents, which any of them makes.
-    pub fn link_key(&self) -> [u8; 32] {
-        self.0.derived("turnflow links to documents 2026-11-29")
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
+pub use self::secret::Secret;
+use self::tls::Tls;
+pub use super::channel::Channel;
 
 /// What a process says about itself.
 #[derive(Clone, Debug)]
@@ -59,8 +36,10 @@ pub struct Member {
     pub hosts: Vec<String>,
     /// The number of workers of each process.
     pub workers: usize,
-    /// The shared secret. `None` is allowed only if all addresses are loopback ones.
+    /// The shared secret. Without it and without certificates, all addresses must be loopback ones.
     pub secret: Option<Secret>,
+    /// By which processes know each other in place of the secret.
+    pub certificates: Option<CertificateFiles>,
     /// Hash of the pipeline, which all processes must have in common.
     pub plan: String,
 }
@@ -70,7 +49,7 @@ pub struct Member {
 pub struct Connected {
     /// The connections to all processes, in order; `None` is the process itself. They are blocking, without timeouts. A
     /// connection whose other end is silent for some 10 s, not even acknowledging, fails.
-    pub sockets: Vec<Option<TcpStream>>,
+    pub channels: Vec<Option<Channel>>,
     /// The generation that process 0 decided.
     pub generation: u64,
 }
@@ -96,11 +75,24 @@ pub enum ConfigError {
     #[error("a process needs at least one worker")]
     NoWorkers,
     /// Strangers could connect, or be connected to.
-    #[error("{0} is not a loopback address (127.0.0.1, [::1], localhost): processes on a network need a secret")]
+    #[error(
+        "{0} is not a loopback address (127.0.0.1, [::1], localhost): processes on a network need a secret or certificates"
+    )]
     NoSecret(String),
     /// The secret has only this many bytes.
     #[error("the secret has {0} bytes, but needs at least {min}", min = Secret::LENGTH)]
     ShortSecret(usize),
+    /// A file with a certificate or a key cannot be used.
+    #[error("cannot use `{file}`: {reason}")]
+    Certificate {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The key of the secret cannot be used.
+    #[error("cannot make a key from the secret: {0}")]
+    Tls(String),
 }
 
 /// Why the cluster is not connected.
@@ -172,7 +164,7 @@ pub struct Missing {
 /// `generation` counts. Calls `is_cancelled` at least every 50 ms.
 ///
 /// What may heal is retried until `patience` is over: a process that is not there yet, whose name is not known yet,
-/// that runs another plan, version or generation, or that does not have the secret.
+/// that runs another plan, version or generation, or that cannot prove who it is.
 ///
 /// # Errors
 ///
@@ -185,8 +177,7 @@ pub fn connect(
     patience: Duration,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Connected, ConnectError> {
-    member.check()?;
-    Gathering::new(member, generation)?.run(patience, is_cancelled)
+    Gathering::new(member, member.checked()?, generation)?.run(patience, is_cancelled)
 }
 
 impl Member {
@@ -196,6 +187,11 @@ impl Member {
     ///
     /// The description of the cluster is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.checked().map(drop)
+    }
+
+    /// Checks it, and reads what handshakes are made with.
+    fn checked(&self) -> Result<Tls, ConfigError> {
         if self.process >= self.hosts.len() {
             return Err(ConfigError::Process { process: self.process, processes: self.hosts.len() });
         }
@@ -207,15 +203,16 @@ impl Member {
             if self.hosts[..process].contains(address) {
                 return Err(ConfigError::SameAddress(address.clone()));
             }
-            if self.secret.is_none() && !host.is_loopback() {
+            if self.is_open() && !host.is_loopback() {
                 return Err(ConfigError::NoSecret(address.clone()));
             }
         }
-        Ok(())
+        Tls::of(self)
     }
 
-    fn key(&self) -> Key {
-        self.secret.as_ref().map_or_else(|| Key::of(b""), |secret| secret.0)
+    /// Whether anyone who can connect may take part.
+    fn is_open(&self) -> bool {
+        self.secret.is_none() && self.certificates.is_none()
     }
 }
 
@@ -236,6 +233,14 @@ impl<'a> Host<'a> {
         is_valid.then_some(Self::Name(name))
     }
 
+    /// The name that a certificate is valid for.
+    fn name(self) -> Option<ServerName<'static>> {
+        match self {
+            Self::Ip(ip) => Some(ServerName::IpAddress(ip.to_canonical().into())),
+            Self::Name(name) => ServerName::try_from(name.to_owned()).ok(),
+        }
+    }
+
     fn is_loopback(&self) -> bool {
         match self {
             Self::Ip(ip) => ip.to_canonical().is_loopback(),
@@ -246,4 +251,4 @@ impl<'a> Host<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

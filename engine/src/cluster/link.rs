@@ -5,8 +5,8 @@
 //! is stopped or its machine is gone, is lost. Only seconds in which this process has listened are counted, so a process
 //! that was itself stopped blames no other.
 
-use std::io::{self, BufReader, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use timely::communication::allocator::zero_copy::stream::Stream;
 
 use super::OnLost;
+use super::channel::Channel;
 
 /// How long the end of a cluster may take when a process is lost during it.
 const LAST: Duration = Duration::from_secs(10);
@@ -24,10 +25,10 @@ const LAST: Duration = Duration::from_secs(10);
 const BEAT: Duration = Duration::from_secs(1);
 /// After this many silent intervals, a process is not relied on until it is heard again.
 const DOUBTFUL: u32 = 3;
-/// Bytes that are read at once.
-const BUFFER: usize = 1 << 16;
 /// Bytes of a frame's length.
 const LENGTH: usize = 4;
+/// Maximum number of bytes in a frame: a frame is encrypted as a whole before it is sent.
+const FRAME: usize = (1 << 16) - LENGTH;
 
 /// How this process stands to the others of its cluster. Shared with the links.
 #[derive(Default)]
@@ -81,84 +82,60 @@ pub(crate) struct LinkOptions {
     pub lost_after: Duration,
 }
 
-/// The side of a socket that is written: by timely, and by the thread that sends empty frames.
-struct Sending {
-    socket: TcpStream,
-    has_ended: bool,
-}
-
-impl Sending {
-    /// Writes a frame.
-    fn frame(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?.to_be_bytes();
-        let mut slices = [IoSlice::new(&length), IoSlice::new(bytes)];
-        let mut left = &mut slices[..];
-        while !left.is_empty() {
-            match self.socket.write_vectored(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut left, written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if left.iter().all(|slice| slice.is_empty()) {
-                break;
-            }
-        }
-        Ok(())
-    }
+/// Writes a frame.
+fn send(channel: &Channel, bytes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    channel.write(&[&length.to_be_bytes(), bytes])
 }
 
 /// Sends empty frames until the link ends.
-fn beat(sending: &Weak<Mutex<Sending>>) {
+fn beat(channel: &Weak<Channel>) {
     loop {
         std::thread::sleep(BEAT);
-        let Some(sending) = sending.upgrade() else { return };
-        let mut sending = sending.lock();
+        let Some(channel) = channel.upgrade() else { return };
         // The thread that reads reports an error.
-        if sending.has_ended || sending.frame(&[]).is_err() {
+        if send(&channel, &[]).is_err() {
             return;
         }
     }
 }
 
-/// A socket that reports the loss of the other process.
+/// A connection that reports the loss of the other process.
 pub(crate) struct Link {
-    reading: BufReader<TcpStream>,
+    channel: Arc<Channel>,
     /// What is read of the length of a frame.
     length: ([u8; LENGTH], usize),
     /// Bytes of the frame that are not read yet.
     left: usize,
-    sending: Arc<Mutex<Sending>>,
     silent: Arc<AtomicU32>,
     options: LinkOptions,
 }
 
 impl Link {
-    /// Wraps the connected socket.
+    /// Wraps the connection.
     ///
     /// # Errors
     ///
     /// The operating system refuses an option, or another thread.
-    pub fn new(socket: TcpStream, options: LinkOptions) -> io::Result<Self> {
+    pub fn new(channel: Channel, options: LinkOptions) -> io::Result<Self> {
         quieten();
-        socket.set_read_timeout(Some(BEAT))?;
+        channel.socket().set_read_timeout(Some(BEAT))?;
         let silent = Arc::new(AtomicU32::new(0));
         options.bond.silent.lock().push(silent.clone());
-        let sending = Arc::new(Mutex::new(Sending { socket: socket.try_clone()?, has_ended: false }));
-        let weak = Arc::downgrade(&sending);
+        let channel = Arc::new(channel);
+        let weak = Arc::downgrade(&channel);
         std::thread::Builder::new().name("turnflow:beat".to_owned()).spawn(move || beat(&weak))?;
-        Ok(Self::of(socket, sending, silent, options))
+        Ok(Self::of(channel, silent, options))
     }
 
-    fn of(socket: TcpStream, sending: Arc<Mutex<Sending>>, silent: Arc<AtomicU32>, options: LinkOptions) -> Self {
-        let reading = BufReader::with_capacity(BUFFER, socket);
-        Self { reading, length: ([0; LENGTH], 0), left: 0, sending, silent, options }
+    fn of(channel: Arc<Channel>, silent: Arc<AtomicU32>, options: LinkOptions) -> Self {
+        Self { channel, length: ([0; LENGTH], 0), left: 0, silent, options }
     }
 
-    /// Reads from the socket. While nothing comes, the seconds are counted.
+    /// Reads from the connection. While nothing comes, the seconds are counted.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.reading.read(buffer) {
+            match self.channel.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                     let silent = self.silent.fetch_add(1, Ordering::AcqRel) + 1;
@@ -252,8 +229,8 @@ impl Write for Link {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let bytes = &bytes[..bytes.len().min(u32::MAX as usize)];
-        let written = self.sending.lock().frame(bytes);
+        let bytes = &bytes[..bytes.len().min(FRAME)];
+        let written = send(&self.channel, bytes);
         self.checked(written).map(|()| bytes.len())
     }
 
@@ -264,18 +241,16 @@ impl Write for Link {
 
 impl Stream for Link {
     fn try_clone(&self) -> io::Result<Self> {
-        let socket = self.reading.get_ref().try_clone()?;
-        Ok(Self::of(socket, self.sending.clone(), self.silent.clone(), self.options.clone()))
+        Ok(Self::of(self.channel.clone(), self.silent.clone(), self.options.clone()))
     }
 
     fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.reading.get_ref().set_nonblocking(nonblocking)
+        self.channel.socket().set_nonblocking(nonblocking)
     }
 
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let mut sending = self.sending.lock();
-        sending.has_ended = true;
-        match sending.socket.shutdown(how) {
+    /// Ends what this process writes; timely asks for nothing else.
+    fn shutdown(&self, _how: Shutdown) -> io::Result<()> {
+        match self.channel.close() {
             // The other process has ended first.
             Err(_) if self.options.bond.state() != RUNNING => Ok(()),
             result => result,
@@ -285,15 +260,14 @@ impl Stream for Link {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
     use std::sync::mpsc;
 
     use super::*;
+    use crate::cluster::connect::tests::pair as channels;
 
     /// Both ends of a connection, and what the first one reports as lost.
-    fn pair(lost_after: Duration) -> (Link, TcpStream, mpsc::Receiver<String>, Arc<Bond>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    fn pair(lost_after: Duration) -> (Link, Channel, mpsc::Receiver<String>, Arc<Bond>) {
+        let (one, other) = channels();
         let (lost, losses) = mpsc::channel();
         let lost = Mutex::new(lost);
         let bond = Arc::<Bond>::default();
@@ -303,7 +277,7 @@ mod tests {
             on_lost: Arc::new(move |line| drop(lost.lock().send(line.to_owned()))),
             lost_after,
         };
-        (Link::new(one, options).unwrap(), listener.accept().unwrap().0, losses, bond)
+        (Link::new(one, options).unwrap(), other, losses, bond)
     }
 
     #[test]
@@ -318,7 +292,7 @@ mod tests {
             let mut from = 0;
             for size in sizes {
                 one.write_all(&written[from..from + size]).unwrap();
-                one.sending.lock().frame(&[]).unwrap();
+                send(&one.channel, &[]).unwrap();
                 from += size;
             }
             one.shutdown(Shutdown::Write).unwrap();
@@ -347,28 +321,28 @@ mod tests {
         assert!(line.contains("lost process 1: nothing has come from it for 4 s"), "{line}");
         assert!(!bond.hears_all());
         // One that was slow is heard again.
-        let mut sending = Sending { socket: other, has_ended: false };
-        sending.frame(&[]).unwrap();
+        send(&other, &[]).unwrap();
         while !bond.hears_all() {
             std::thread::yield_now();
         }
-        sending.frame(b"a").unwrap();
+        send(&other, b"a").unwrap();
         assert_eq!(reader.join().unwrap(), Ok(1));
     }
 
     /// Its thread sends empty frames, so a process that computes for long is heard.
     #[test]
     fn a_process_that_says_nothing_else_is_heard() {
-        let (one, mut other, losses, _) = pair(Duration::from_secs(60));
-        other.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        for _ in 0..2 {
-            let mut length = [7; LENGTH];
-            other.read_exact(&mut length).unwrap();
-            assert_eq!(length, [0; LENGTH]);
+        let (one, other, losses, _) = pair(Duration::from_secs(60));
+        other.socket().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut buffer = [7; 2 * LENGTH];
+        let mut filled = 0;
+        while filled < buffer.len() {
+            filled += other.read(&mut buffer[filled..]).unwrap();
         }
+        assert_eq!(buffer, [0; 2 * LENGTH]);
         drop(one);
         // The thread ends with the link, and so does the connection.
-        assert_eq!(other.read_to_end(&mut Vec::new()).unwrap() % LENGTH, 0);
+        while other.read(&mut buffer).unwrap() > 0 {}
         assert!(losses.try_recv().is_err());
     }
 }

@@ -12,11 +12,12 @@
 //! timely's cluster connects their workers; the sockets, the messages on top of them, and the division of corpora are
 //! turnflow's.
 //!
-//! **Connecting.** `connect.rs` connects the processes before timely gets the sockets. Both sides of a connection prove
-//! that they have the secret, and say which version, plan, files of models, shape and start they belong to. When every
-//! process has all of its connections, process 0 tells all to go. `link.rs` wraps a socket for timely, sends a sign of
-//! life each second from a thread of its own, and reports when the other process is lost or silent; the process then
-//! ends with one line.
+//! **Connecting.** `connect.rs` connects the processes before timely gets the connections. Everything between two processes
+//! is in TLS 1.3 (`channel.rs`). Both sides show the public key that is made from the secret, or certificates from files
+//! (`connect/tls.rs`), and say which version, plan, files of models, shape and start they belong to. When every process has
+//! all of its connections, process 0 tells all to go. `link.rs` wraps a connection for timely, sends a sign of life each
+//! second from a thread of its own, and reports when the other process is lost or silent; the process then ends with one
+//! line.
 //!
 //! **Dataflows.** All processes build the same dataflows in the same order. A caller's turn is answered in the process
 //! that was asked, and a source's turn in the process that has read it. Process 0 reads every source and writes every
@@ -99,6 +100,7 @@
 //! **State.** Each process has a state directory. Nothing in it has to agree with those of the others: at a start, each
 //! index is compared with the documents, as in a single process. Process 0 has the checkpoints of all.
 
+mod channel;
 pub mod connect;
 mod link;
 mod manifest;
@@ -113,7 +115,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::connect::Secret;
+use self::connect::{CertificateFiles, Secret};
 pub(crate) use self::link::{Bond, Link, LinkOptions};
 pub(crate) use self::manifest::{Beginning, FollowedEpochs, Manifests};
 pub(crate) use self::messages::build as build_messages;
@@ -139,8 +141,10 @@ pub struct ClusterOptions {
     pub process: usize,
     /// `HOST:PORT` of each process, in order.
     pub hosts: Vec<String>,
-    /// What all processes must know. `None` is allowed only if all addresses are of this machine.
+    /// What all processes must know. Without it and without certificates, all addresses must be of this machine.
     pub secret: Option<Secret>,
+    /// By which processes know each other in place of the secret.
+    pub certificates: Option<CertificateFiles>,
     /// How long to wait for the other processes at the start.
     pub patience: Duration,
     /// After how long without any sign of life another process is lost. Each process gives one every second, whatever it

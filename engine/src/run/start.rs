@@ -1,7 +1,6 @@
 //! Starts a plan: models, indexes, source threads, and then the workers.
 
 use std::collections::BTreeMap;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -23,7 +22,7 @@ use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
 use crate::activity::Activity;
 use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
-use crate::cluster::connect::{ConnectError, Member, connect};
+use crate::cluster::connect::{Channel, ConnectError, Member, connect};
 use crate::cluster::{
     Beginning, ClusterOptions, Link, LinkOptions, Manifests, Peers, ServedParts, Shape, SharedModels,
 };
@@ -378,8 +377,8 @@ fn identity(plan: &Plan, running: &Running) -> String {
 
 /// What this process says about itself.
 fn member(cluster: &ClusterOptions, shape: Shape, plan: &str) -> Member {
-    let (hosts, secret) = (cluster.hosts.clone(), cluster.secret.clone());
-    Member { process: shape.process, hosts, workers: shape.workers, secret, plan: plan.to_owned() }
+    let ClusterOptions { hosts, secret, certificates, .. } = cluster.clone();
+    Member { process: shape.process, hosts, workers: shape.workers, secret, certificates, plan: plan.to_owned() }
 }
 
 /// Connects this process with the others of its cluster.
@@ -392,18 +391,18 @@ fn join_cluster(
     // The first process gives each start another number, so that no process of an earlier one takes part.
     let generation = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let connected = connect(&member(cluster, peers.shape, plan), generation, cluster.patience, is_cancelled)?;
-    let sockets = connected.sockets.into_iter().enumerate();
-    let link = |(process, socket): (usize, Option<TcpStream>)| {
-        let Some(socket) = socket else { return Ok(None) };
+    let channels = connected.channels.into_iter().enumerate();
+    let link = |(process, channel): (usize, Option<Channel>)| {
+        let Some(channel) = channel else { return Ok(None) };
         let options = LinkOptions {
             other: format!("process {process} ({})", cluster.hosts[process]).into(),
             bond: peers.bond.clone(),
             on_lost: cluster.on_lost.clone(),
             lost_after: cluster.lost_after,
         };
-        Link::new(socket, options).map(Some)
+        Link::new(channel, options).map(Some)
     };
-    let links: Result<Vec<_>, _> = sockets.map(link).collect();
+    let links: Result<Vec<_>, _> = channels.map(link).collect();
     let Shape { process, processes, .. } = peers.shape;
     tracing::info!(process, processes, generation = connected.generation, "connected");
     links.map_err(|source| RunError::Links { source })

@@ -1,12 +1,12 @@
 //! Decides which other process fits, as the connector and as the acceptor.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::ConnectError;
 use super::gather::Gathering;
 use super::handshake::{Caller, Claim, Reply, Verdict};
 use super::link::Message;
+use crate::cluster::channel::Channel;
 
 /// A process that does not answer within this time may be replaced by another one with its number.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -66,6 +66,9 @@ impl Gathering<'_> {
             let (theirs, ours) = (claim.workers, own.workers);
             return Err(differs(format!("its number of workers is {theirs}, this process's {ours}")));
         }
+        if claim.secret != own.secret {
+            return Ok(Some("it has another secret, or only one of the two processes has one".to_owned()));
+        }
         let hash = |plan: &str| plan.split(' ').next().map(str::to_owned);
         Ok((claim.plan != own.plan).then(|| match hash(&claim.plan) == hash(&own.plan) {
             true => "it has other files of a model, or lacks another optional model".to_owned(),
@@ -105,9 +108,9 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    pub(super) fn answer(&self, caller: Caller, verdict: Verdict) -> Option<TcpStream> {
+    pub(super) fn answer(&self, caller: Caller, verdict: Verdict) -> Option<Channel> {
         let from = caller.address();
-        let answered = caller.answer(&self.key, &Reply { claim: self.claim.clone(), verdict });
+        let answered = caller.answer(&Reply { claim: self.claim.clone(), verdict });
         answered.inspect_err(|error| tracing::debug!(%error, %from, "a process did not wait for its answer")).ok()
     }
 
@@ -131,8 +134,8 @@ impl Gathering<'_> {
     /// Tells the other side that this one has the connection, and takes it before anything else is done.
     pub(super) fn admit(&mut self, caller: Caller) {
         let (process, instance) = (caller.claim.process, caller.claim.instance);
-        if let Some(stream) = self.answer(caller, Verdict::Accepted) {
-            self.connect(process, stream, instance);
+        if let Some(channel) = self.answer(caller, Verdict::Accepted) {
+            self.connect(process, channel, instance);
         }
     }
 

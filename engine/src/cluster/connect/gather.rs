@@ -1,17 +1,19 @@
 //! Brings all processes of a cluster together: tries, accepts, and agrees on the moment to go.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::handshake::{self, Caller, Claim, Failure, Key, Reply, plain};
+use super::handshake::{self, Caller, Claim, Failure, Reply, plain};
 use super::link::{Link, Message};
 use super::sockets::{CannotListen, HANDSHAKE, Strangers, listen, open};
-use super::{ConnectError, Connected, Member, Missing};
+use super::tls::Tls;
+use super::{ConnectError, Connected, Member, Missing, Secret};
+use crate::cluster::channel::Channel;
 
 /// How often connections are looked at.
 const TICK: Duration = Duration::from_millis(10);
@@ -26,7 +28,7 @@ enum Event {
     Listening(Result<TcpListener, CannotListen>),
     Called(Caller),
     Refused(SocketAddr, Failure),
-    Reached(usize, Result<(TcpStream, Reply), Failure>),
+    Reached(usize, Result<(Channel, Reply), Failure>),
 }
 
 pub(super) struct Peer {
@@ -51,7 +53,7 @@ impl Peer {
 /// A process that waits for the others.
 pub(super) struct Gathering<'a> {
     pub(super) member: &'a Member,
-    pub(super) key: Key,
+    tls: Arc<Tls>,
     pub(super) claim: Claim,
     pub(super) peers: Vec<Peer>,
     listener: Option<TcpListener>,
@@ -66,7 +68,7 @@ pub(super) struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    pub(super) fn new(member: &'a Member, generation: u64) -> Result<Self, ConnectError> {
+    pub(super) fn new(member: &'a Member, tls: Tls, generation: u64) -> Result<Self, ConnectError> {
         let (sender, events) = crossbeam_channel::unbounded();
         let peer = |_| Peer {
             link: None,
@@ -85,10 +87,11 @@ impl<'a> Gathering<'a> {
             plan: member.plan.clone(),
             generation: (member.process == 0).then_some(generation),
             instance: u64::from_ne_bytes(handshake::random().map_err(ConnectError::Random)?),
+            secret: member.secret.as_ref().map(Secret::fingerprint),
         };
         Ok(Self {
             member,
-            key: member.key(),
+            tls: Arc::new(tls),
             claim,
             peers: member.hosts.iter().map(peer).collect(),
             listener: None,
@@ -145,9 +148,9 @@ impl<'a> Gathering<'a> {
                 self.strangers.warn(address, &"there are too many connections at a time");
                 continue;
             }
-            let (key, greeted, deadline) = (self.key, self.greeted.clone(), Instant::now() + HANDSHAKE);
+            let (tls, greeted, deadline) = (self.tls.clone(), self.greeted.clone(), Instant::now() + HANDSHAKE);
             let started = spawn(&self.sender, move || {
-                let called = handshake::accept(stream, &key, deadline);
+                let called = handshake::accept(stream, &tls, deadline);
                 drop(greeted);
                 called.map_or_else(|failure| Event::Refused(address, failure), Event::Called)
             });
@@ -172,14 +175,14 @@ impl<'a> Gathering<'a> {
                 continue;
             }
             peer.is_tried = true;
-            let (address, is_local) = (self.member.hosts[process].clone(), self.member.secret.is_none());
-            let (key, claim) = (self.key, self.claim.clone());
+            let (address, is_local) = (self.member.hosts[process].clone(), self.member.is_open());
+            let (tls, claim) = (self.tls.clone(), self.claim.clone());
             let started = match process == own {
                 true => spawn(&self.sender, move || Event::Listening(listen(&address, is_local))),
                 false => spawn(&self.sender, move || {
                     let reached = open(&address, is_local)
                         .map_err(Failure::from)
-                        .and_then(|(stream, deadline)| handshake::call(stream, &key, &claim, deadline));
+                        .and_then(|(stream, deadline)| handshake::call(stream, &tls, process, &claim, deadline));
                     Event::Reached(process, reached)
                 }),
             };
@@ -215,20 +218,20 @@ impl<'a> Gathering<'a> {
             Event::Refused(address, failure) => self.strangers.warn(address, &failure),
             Event::Called(caller) => self.called(caller)?,
             Event::Reached(process, Err(failure)) => self.retry(process, failure.to_string()),
-            Event::Reached(process, Ok((stream, reply))) => match self.judge(process, &reply)? {
+            Event::Reached(process, Ok((channel, reply))) => match self.judge(process, &reply)? {
                 Some(reason) => self.retry(process, reason),
                 None => {
                     let peer = &mut self.peers[process];
                     (peer.is_tried, peer.next_try, peer.pause) = (false, Instant::now() + FIRST_RETRY, FIRST_RETRY);
-                    self.connect(process, stream, reply.claim.instance);
+                    self.connect(process, channel, reply.claim.instance);
                 }
             },
         }
         Ok(())
     }
 
-    pub(super) fn connect(&mut self, process: usize, stream: TcpStream, instance: u64) {
-        match Link::new(stream, instance) {
+    pub(super) fn connect(&mut self, process: usize, channel: Channel, instance: u64) {
+        match Link::new(channel, instance) {
             Ok(link) => {
                 tracing::debug!(process, address = %self.member.hosts[process], "a process is connected");
                 self.peers[process].link = Some(link);
@@ -336,13 +339,13 @@ impl<'a> Gathering<'a> {
     }
 
     fn connected(self) -> Result<Connected, ConnectError> {
-        let mut sockets = Vec::with_capacity(self.peers.len());
+        let mut channels = Vec::with_capacity(self.peers.len());
         let generation = self.claim.generation.unwrap_or_default();
         for (process, (peer, address)) in self.peers.into_iter().zip(&self.member.hosts).enumerate() {
-            let socket = peer.link.map(Link::into_stream).transpose();
-            sockets.push(socket.map_err(|_| ConnectError::Lost { process, address: address.clone() })?);
+            let channel = peer.link.map(Link::into_channel).transpose();
+            channels.push(channel.map_err(|_| ConnectError::Lost { process, address: address.clone() })?);
         }
-        Ok(Connected { sockets, generation })
+        Ok(Connected { channels, generation })
     }
 
     fn lost(&self, process: usize) -> ConnectError {

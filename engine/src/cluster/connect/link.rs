@@ -1,10 +1,12 @@
 //! A connection between its handshake and the moment when timely gets it.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+
+use crate::cluster::channel::Channel;
 
 /// After this much silence, the operating system asks whether the other end is there.
 const IDLE: Duration = Duration::from_secs(5);
@@ -72,7 +74,7 @@ impl Message {
 
 /// A connection to another process of the cluster.
 pub(super) struct Link {
-    stream: TcpStream,
+    channel: Channel,
     /// The other process's random number.
     pub(super) instance: u64,
     buffer: [u8; LENGTH],
@@ -80,27 +82,29 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(stream: TcpStream, instance: u64) -> io::Result<Self> {
-        stream.set_read_timeout(None)?;
-        stream.set_write_timeout(None)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, instance, buffer: [0; LENGTH], filled: 0 })
+    pub(super) fn new(channel: Channel, instance: u64) -> io::Result<Self> {
+        let socket = channel.socket();
+        socket.set_read_timeout(None)?;
+        socket.set_write_timeout(None)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { channel, instance, buffer: [0; LENGTH], filled: 0 })
     }
 
     /// Where the other end is.
     pub(super) fn address(&self) -> String {
-        self.stream.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |address| address.to_string())
+        let address = self.channel.socket().peer_addr();
+        address.map_or_else(|_| "an unknown address".to_owned(), |address| address.to_string())
     }
 
     /// Sends without waiting. There is always room for so little.
     pub(super) fn send(&mut self, message: Message) -> io::Result<()> {
-        self.stream.write_all(&message.encode())
+        self.channel.write(&[&message.encode()])
     }
 
-    /// The next message, if it is there. Reads no byte more.
+    /// The next message, if it is there. What comes after it stays in the connection.
     pub(super) fn receive(&mut self) -> io::Result<Option<Message>> {
         while self.filled < LENGTH {
-            match self.stream.read(&mut self.buffer[self.filled..]) {
+            match self.channel.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.filled += read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -112,17 +116,17 @@ impl Link {
         Message::decode(self.buffer).map(Some)
     }
 
-    /// Whether the connection is open. Takes no byte from it.
+    /// Whether the connection is open. Takes no byte from it: after the handshake, only what a process writes comes.
     pub(super) fn is_open(&self) -> bool {
-        match self.stream.peek(&mut [0]) {
+        match self.channel.socket().peek(&mut [0]) {
             Ok(read) => read > 0,
             Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
         }
     }
 
-    /// The socket, as timely wants it.
-    pub(super) fn into_stream(self) -> io::Result<TcpStream> {
-        self.stream.set_nonblocking(false)?;
-        Ok(self.stream)
+    /// The connection, as timely wants it.
+    pub(super) fn into_channel(self) -> io::Result<Channel> {
+        self.channel.socket().set_nonblocking(false)?;
+        Ok(self.channel)
     }
 }

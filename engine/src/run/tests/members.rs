@@ -31,6 +31,7 @@ impl Members {
                 process,
                 hosts: hosts.clone(),
                 secret: None,
+                certificates: None,
                 patience: PATIENCE,
                 lost_after: PATIENCE,
                 on_lost: Arc::new(|lost| eprintln!("{lost}")),

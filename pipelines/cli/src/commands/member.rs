@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use turnflow_engine::cluster::ClusterOptions;
-use turnflow_engine::cluster::connect::{ConnectError, Secret};
+use turnflow_engine::cluster::connect::{CertificateFiles, ConnectError, Secret};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::RunError;
 use turnflow_engine::state::StateError;
@@ -28,9 +28,20 @@ pub(super) struct MemberArgs {
     /// file.
     #[arg(long, value_name = "FILE", requires = "process")]
     hosts: Option<PathBuf>,
-    /// A file with a secret of at least 16 bytes that all processes know. Needed unless all of them are on this machine.
+    /// A file with a secret of at least 16 bytes that all processes know. It or certificates are needed unless all of them
+    /// are on this machine. Without certificates, the key by which processes know each other is made from it.
     #[arg(long, value_name = "FILE", requires = "process")]
     secret: Option<PathBuf>,
+    /// A file with the certificate by which the other processes know this one, in PEM. It is valid for the host that this
+    /// process has in the file of addresses, for servers and for clients.
+    #[arg(long, value_name = "FILE", requires_all = ["process", "cluster_key", "cluster_ca"])]
+    cluster_cert: Option<PathBuf>,
+    /// A file with the private key of `--cluster-cert`, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cluster_cert")]
+    cluster_key: Option<PathBuf>,
+    /// A file with the certificates of the authorities that sign those of the processes, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cluster_cert")]
+    cluster_ca: Option<PathBuf>,
     /// How long to wait for the other processes at the start, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "process")]
     wait: u64,
@@ -63,11 +74,13 @@ impl MemberArgs {
         let (Some(process), Some(hosts)) = (self.process, &self.hosts) else { return Ok(None) };
         let hosts = hosts_in(hosts).map_err(Fault::Told)?;
         let secret = self.secret.as_deref().map(read_secret).transpose().map_err(Fault::Told)?;
+        let certificates = self.certificates();
         let pipeline = pipeline.clone();
         Ok(Some(ClusterOptions {
             process,
             hosts,
             secret,
+            certificates,
             patience: Duration::from_secs(self.wait),
             lost_after: Duration::from_secs(self.lost_after),
             on_lost: Arc::new(move |lost| {
@@ -80,6 +93,16 @@ impl MemberArgs {
                 plan.map(Plan::running).map_err(|problems| problems.render(false))
             }),
         }))
+    }
+}
+
+impl MemberArgs {
+    fn certificates(&self) -> Option<CertificateFiles> {
+        Some(CertificateFiles {
+            certificate: self.cluster_cert.clone()?,
+            key: self.cluster_key.clone()?,
+            authorities: self.cluster_ca.clone()?,
+        })
     }
 }
 
