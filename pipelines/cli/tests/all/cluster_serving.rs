@@ -1,6 +1,7 @@
 //! A cluster that is served over HTTP, by its first process and by all of them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -43,28 +44,41 @@ async fn a_cluster_is_served_by_its_first_process() {
 }
 
 /// Three processes that are served, each with an address.
-struct Served {
-    directory: tempfile::TempDir,
-    processes: Vec<Cluster>,
+pub struct Served {
+    pub directory: tempfile::TempDir,
+    pub processes: Vec<Cluster>,
     addresses: Vec<String>,
-    client: reqwest::Client,
+    pub client: reqwest::Client,
+    token: &'static str,
 }
 
 impl Served {
     async fn start(pipeline: &str) -> Self {
+        Self::start_by(pipeline, "secret", |_, _, hosts| (hosts.to_vec(), Vec::new())).await
+    }
+
+    /// Starts them with a token. In the directory, `of` says for each process where it finds the processes, and further
+    /// arguments.
+    pub async fn start_by(
+        pipeline: &str,
+        token: &'static str,
+        of: impl Fn(&Path, usize, &[String]) -> (Vec<String>, Vec<String>),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("p.ron"), pipeline).unwrap();
         let listeners: Vec<_> = (0..6).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let mut hosts: Vec<String> = listeners.iter().map(|of| of.local_addr().unwrap().to_string()).collect();
         drop(listeners);
         let addresses = hosts.split_off(3);
-        std::fs::write(directory.path().join("hosts"), hosts.join("\n")).unwrap();
         std::fs::write(directory.path().join("serve.ron"), "Serve(limits: (rate: 0))").unwrap();
         let start = |process: usize| {
             let (number, state) = (process.to_string(), format!("s{process}"));
             let to = std::fs::File::create(directory.path().join(format!("log{process}"))).unwrap();
-            let mut command = turnflow(directory.path(), &["serve", "p.ron", "--workers", "1", "--hosts", "hosts"]);
-            command.args(["--config", "serve.ron"]).args([
+            let (seen, further) = of(directory.path(), process, &hosts);
+            let file = format!("hosts{process}");
+            std::fs::write(directory.path().join(&file), seen.join("\n")).unwrap();
+            let mut command = turnflow(directory.path(), &["serve", "p.ron", "--workers", "1", "--hosts", &file]);
+            command.args(further).args(["--config", "serve.ron"]).args([
                 "--process",
                 &number,
                 "--state",
@@ -72,30 +86,30 @@ impl Served {
                 "--listen",
                 &addresses[process],
             ]);
-            Cluster(command.env("TURNFLOW_TOKENS", "web=secret").stderr(to).spawn().unwrap())
+            Cluster(command.env("TURNFLOW_TOKENS", format!("web={token}")).stderr(to).spawn().unwrap())
         };
         let processes = (0..3).map(start).collect();
-        let served = Self { directory, processes, addresses, client: reqwest::Client::new() };
+        let served = Self { directory, processes, addresses, client: reqwest::Client::new(), token };
         for process in 0..3 {
             served.until(process, "/readyz", |status, _| status == 200).await;
         }
         served
     }
 
-    fn log(&self, process: usize) -> String {
+    pub fn log(&self, process: usize) -> String {
         std::fs::read_to_string(self.directory.path().join(format!("log{process}"))).unwrap()
     }
 
-    fn url(&self, process: usize, path: &str) -> String {
+    pub fn url(&self, process: usize, path: &str) -> String {
         format!("http://{}{path}", self.addresses[process])
     }
 
     /// Waits until a process responds so.
-    async fn until(&self, process: usize, path: &str, is_so: impl Fn(u16, &str) -> bool) {
+    pub async fn until(&self, process: usize, path: &str, is_so: impl Fn(u16, &str) -> bool) {
         let begun = Instant::now();
         let mut last = String::new();
         loop {
-            let request = self.client.get(self.url(process, path)).bearer_auth("secret");
+            let request = self.client.get(self.url(process, path)).bearer_auth(self.token);
             if let Ok(response) = request.send().await {
                 let status = response.status().as_u16();
                 last = response.text().await.unwrap_or_default();
@@ -109,15 +123,15 @@ impl Served {
     }
 
     /// Puts a document, by way of a process; returns when it is published.
-    async fn put(&self, process: usize, number: u64, text: &str) {
+    pub async fn put(&self, process: usize, number: u64, text: &str) {
         let body = json!({ "text": text, "metadata": { "part": number % 5 } });
         let put = self.client.put(self.url(process, &format!("/v1/documents/d{number}?wait=true")));
-        let put = put.bearer_auth("secret").json(&body).send().await.unwrap();
+        let put = put.bearer_auth(self.token).json(&body).send().await.unwrap();
         assert!(put.status().is_success(), "{}", put.text().await.unwrap());
     }
 
     /// Ends the cluster with a signal to a process, and checks that all end in order.
-    async fn stop(mut self, process: usize) {
+    pub async fn stop(mut self, process: usize) {
         signal(i32::try_from(self.processes[process].0.id()).unwrap(), libc::SIGTERM);
         let begun = Instant::now();
         for process in 0..3 {

@@ -11,6 +11,7 @@ mod cluster;
 mod cluster_models;
 mod cluster_network;
 mod cluster_reload;
+mod cluster_secured;
 mod cluster_serving;
 mod command_line;
 mod diagnostics;
