@@ -69,6 +69,14 @@ impl MemberArgs {
         self.process.is_some_and(|process| process > 0)
     }
 
+    fn certificates(&self) -> Option<CertificateFiles> {
+        Some(CertificateFiles {
+            certificate: self.cluster_cert.clone()?,
+            key: self.cluster_key.clone()?,
+            authorities: self.cluster_ca.clone()?,
+        })
+    }
+
     /// The options for the engine; `None` if this is no cluster.
     pub fn options(&self, pipeline: &PipelineArgs) -> Result<Option<ClusterOptions>, Fault> {
         let (Some(process), Some(hosts)) = (self.process, &self.hosts) else { return Ok(None) };
@@ -93,16 +101,6 @@ impl MemberArgs {
                 plan.map(Plan::running).map_err(|problems| problems.render(false))
             }),
         }))
-    }
-}
-
-impl MemberArgs {
-    fn certificates(&self) -> Option<CertificateFiles> {
-        Some(CertificateFiles {
-            certificate: self.cluster_cert.clone()?,
-            key: self.cluster_key.clone()?,
-            authorities: self.cluster_ca.clone()?,
-        })
     }
 }
 
