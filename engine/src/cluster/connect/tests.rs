@@ -340,40 +340,6 @@ fn a_process_at_a_wrong_address_is_told() {
 }
 
 #[test]
-fn strangers_hold_up_nobody() {
-    let addresses = Addresses::new(2);
-    let first = start(addresses.member(0), 0);
-    let silent: Vec<_> = (0..10).map(|_| dial(&addresses.hosts[0])).collect();
-    let mut http = dial(&addresses.hosts[0]);
-    http.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut endless = dial(&addresses.hosts[0]);
-    let endless = thread::spawn(move || while endless.write_all(&[1; 4096]).is_ok() {});
-    let mut hello = dial(&addresses.hosts[0]);
-    hello.write_all(b"\0\x32turnflow cluster\0\x03too short").unwrap();
-    let mut other_protocol = dial(&addresses.hosts[0]);
-    other_protocol.write_all(b"\0\x32turnflow cluster\0\x0232 bytes that may mean anything.").unwrap();
-    let mut answer = Vec::new();
-    // The connection may be reset after the answer.
-    let _ = other_protocol.read_to_end(&mut answer);
-    assert_eq!(answer, [0, 3, 3, 0, 3]);
-    all(vec![first, start(addresses.member(1), 0)]);
-    endless.join().unwrap();
-    drop((silent, http, hello));
-}
-
-#[test]
-fn silent_strangers_are_sent_away() {
-    let addresses = Addresses::new(2);
-    let first = start(addresses.member(0), 0);
-    // More than may be there at a time.
-    let silent: Vec<_> = (0..150).map(|_| dial(&addresses.hosts[0])).collect();
-    for mut stranger in &silent {
-        assert!(stranger.read(&mut [0]).is_ok_and(|read| read == 0));
-    }
-    all(vec![first, start(addresses.member(1), 0)]);
-}
-
-#[test]
 fn a_process_that_comes_again_takes_its_place() {
     let addresses = Addresses::new(4);
     let (zero, two) = (start(addresses.member(0), 0), start(addresses.member(2), 0));
@@ -490,57 +456,6 @@ fn a_wait_can_be_cancelled() {
         cancel.store(true, Ordering::Relaxed);
         assert!(matches!(started.join().unwrap(), Err(ConnectError::Cancelled)));
     }
-}
-
-fn relay(mut from: TcpStream, mut to: TcpStream) -> JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let (mut recorded, mut buffer) = (Vec::new(), [0; 4096]);
-        while let Ok(read @ 1..) = from.read(&mut buffer) {
-            recorded.extend_from_slice(&buffer[..read]);
-            to.write_all(&buffer[..read]).unwrap();
-        }
-        let _ = to.shutdown(std::net::Shutdown::Write);
-        recorded
-    })
-}
-
-#[test]
-fn a_recorded_handshake_is_worth_nothing() {
-    let addresses = Addresses::new(2);
-    let first = start(addresses.member(0), 0);
-    let member = addresses.member(1);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let between = listener.local_addr().unwrap().to_string();
-    let behind = addresses.hosts[0].clone();
-    let recorder = thread::spawn(move || {
-        let (here, there) = (listener.accept().unwrap().0, dial(&behind));
-        let back = relay(there.try_clone().unwrap(), here.try_clone().unwrap());
-        (relay(here, there).join().unwrap(), back.join().unwrap(), listener)
-    });
-    let claim = claim(&member, None);
-    let tls = member.checked().unwrap();
-    let genuine = call(dial(&between), &tls, 0, &claim, Instant::now() + LONG).unwrap();
-    assert_eq!(genuine.1.verdict, Verdict::Accepted);
-    drop(genuine);
-    let (of_connector, of_acceptor, listener) = recorder.join().unwrap();
-    // To the acceptor.
-    let mut replayed = dial(&addresses.hosts[0]);
-    replayed.write_all(&of_connector).unwrap();
-    let mut answer = Vec::new();
-    let _ = replayed.read_to_end(&mut answer);
-    // Its part of the handshake, which is another one, and an alert, but no claim.
-    assert!(answer.len() < of_acceptor.len());
-    assert_ne!(answer[..100], of_acceptor[..100]);
-    // To the connector.
-    let replay = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(&of_acceptor).unwrap();
-        stream
-    });
-    let failed = call(dial(&between), &tls, 0, &claim, Instant::now() + LONG);
-    assert!(matches!(&failed, Err(Failure::Tls(reason)) if reason.contains("the TLS handshake failed")), "{failed:?}");
-    drop(replay.join().unwrap());
-    all(vec![first, start(member, 0)]);
 }
 
 #[test]

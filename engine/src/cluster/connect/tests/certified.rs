@@ -1,4 +1,4 @@
-//! Certificates from files, and peers that do not take part in the handshake as they should.
+//! Certificates from files: which ones connect processes, and why others do not.
 
 use std::path::Path;
 
