@@ -45,7 +45,7 @@ use turnflow_engine::connector::{
     ConnectorError, CorpusOutput, CorpusSource, DocumentStore, Mode, Stopped, StoredDocument,
 };
 use turnflow_engine::database::DatabaseError;
-use turnflow_engine::document::{Document, Markup};
+use turnflow_engine::document::Document;
 use turnflow_engine::metadata::{FieldValue, Metadata};
 
 use self::handle::Handle;
@@ -53,7 +53,7 @@ use self::store::{Follower, SharedStore, Store};
 use crate::ocr;
 use crate::open_once::Place;
 use crate::readers::ocr::OcrMode;
-use crate::readers::{self, Content, Format, ReadOptions};
+use crate::readers::{self, Content, ReadOptions};
 use crate::secret::Secret;
 
 /// Name of the file.

@@ -6,7 +6,7 @@ use std::fs;
 use crossbeam_channel::{Receiver, bounded};
 use turnflow_engine::connector::{CorpusEvent, Stop};
 use turnflow_engine::dead_letter::DeadLetters;
-use turnflow_engine::document::Readers;
+use turnflow_engine::document::{Markup, Readers};
 
 use super::*;
 use crate::testing::{Corpus, PATIENCE, told};
