@@ -9,6 +9,7 @@ use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::{Markup, Readers};
 
 use super::*;
+use crate::readers::Format;
 use crate::testing::{Corpus, PATIENCE, told};
 
 impl Documents {
