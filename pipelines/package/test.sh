@@ -115,6 +115,7 @@ done
 for setting in readOnlyRootFilesystem runAsNonRoot /healthz /readyz volumeClaimTemplates; do
     grep -q "$setting" pipelines/package/kubernetes-single.yaml || fail "kubernetes-single.yaml has no $setting"
 done
+! command -v promtool >/dev/null || promtool check rules examples/prometheus-alerts.yml
 # With buildah, the image is built and run.
 if [ "$(id -u)" -eq 0 ] && command -v buildah >/dev/null && command -v bwrap >/dev/null && command -v curl >/dev/null; then
     program="${CARGO_TARGET_DIR:-target}/release/turnflow"
