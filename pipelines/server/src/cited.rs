@@ -27,8 +27,8 @@ const BYTES: usize = 1 << 20;
 const BEFORE: usize = 50;
 /// Pages that are made at once: each looks at every passage of its corpora.
 pub(crate) static MAKING: Semaphore = Semaphore::const_new(2);
-/// Pictures that are drawn at once: a file may be large, and its store far away.
-static DRAWING: Semaphore = Semaphore::const_new(2);
+/// Pictures that are drawn at once. The others of the readers' places are for documents.
+static DRAWING: Semaphore = Semaphore::const_new(1);
 
 /// The parameters of the URL.
 #[derive(Debug, Default, Deserialize)]
@@ -104,8 +104,13 @@ async fn picture(app: &App, id: &str, page: u32, params: &CitedParams) -> Result
     let cited = passages.iter().find(|chunk| params.passage.as_deref() == Some(&*chunk.id));
     let (id, text) = (id.to_owned(), cited.map(|chunk| chunk.text.clone()).unwrap_or_default());
     drop(passages);
-    let _one = DRAWING.acquire().await;
-    let drawn = tokio::task::spawn_blocking(move || views.picture(&id, page, &text)).await;
+    let place = DRAWING.acquire().await;
+    let drawn = tokio::task::spawn_blocking(move || {
+        // Who leaves does not give the place back: the drawing goes on.
+        let _place = place;
+        views.picture(&id, page, &text)
+    });
+    let drawn = drawn.await;
     let drawn = drawn.map_err(|error| ApiError::server(error.to_string()))?;
     let png = drawn.map_err(|error| ApiError::not_found(format!("There is no picture of this page: {error}")))?;
     let headers = [
