@@ -139,6 +139,9 @@ impl OperatorConfig for IdkNormalizeConfig {
         if self.head.is_some() && self.encoder.is_none() {
             check.error("wrong-value", "head", "the weights need an `encoder`");
         }
+        if let Some(head) = &self.head {
+            check.text("head", head);
+        }
         if self.hedges.iter().any(|hedge| !hedge.contains(char::is_alphanumeric)) {
             check.error("wrong-value", "hedges", "a phrase has no words");
         }

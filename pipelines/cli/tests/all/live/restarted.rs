@@ -11,7 +11,7 @@ use turnflow_engine::run::Engine;
 
 use super::kept::write;
 use super::reached::{cold, last, pipeline, start};
-use crate::support::{Numbers, model, until};
+use crate::support::{Numbers, model, plan_of, until};
 
 const ROWS: usize = 300;
 const TURNS: usize = 80;
@@ -173,4 +173,23 @@ fn what_is_not_known_to_hold_is_answered_again() {
     let (engine, again) = restarted(dir, &text.replace("top: 5", "top: 4"));
     assert_eq!(again, all, "with a damaged file");
     stop(engine);
+}
+
+/// Why it exists: a start knows by the plan's hash whether answers still hold, and the weights of the learned label were not
+/// in it.
+#[test]
+fn the_weights_of_a_label_are_part_of_the_plan() {
+    let Some(model) = model("minilm-int8") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["docs.jsonl", "turns.jsonl"] {
+        std::fs::write(dir.path().join(file), "").unwrap();
+    }
+    let label = r#""final": IdkNormalize(input: "answer", encoder: "minilm", head: "head.ron"),
+        "out": JsonLinesSink(input: "final","#;
+    let text = pipeline("Live()", LEXICAL, Some(&model)).replace(r#""out": JsonLinesSink(input: "answer","#, label);
+    let hash = |weights: &str| {
+        std::fs::write(dir.path().join("head.ron"), weights).unwrap();
+        plan_of(dir.path(), &text).hash
+    };
+    assert_ne!(hash("(weights: 1)"), hash("(weights: 2)"));
 }
