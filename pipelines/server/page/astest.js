@@ -1,5 +1,7 @@
 // An answer as a test of the pipeline: text for a file of tests, which its reader completes.
 
+import { citations } from './text.js';
+
 /** A text as a string of RON. */
 export function ron(text) {
   const escapes = { '\\': '\\\\', '"': '\\"', '\n': '\\n', '\r': '\\r', '\t': '\\t' };
@@ -15,12 +17,19 @@ const comment = text => text.toWellFormed().replace(/[\u0000-\u001f\u007f-\u009f
 /** The first characters of a text, none of them cut. */
 const first = (text, most) => [...text].slice(0, most).join('');
 
-/** What the answer is held to: what it says between marks where it first cites. '' if it says nothing but marks. */
-function core(answer) {
-  const sentences = answer.split(/(?<=[.!?。！？])\s|\n/);
-  const cited = sentences.filter(part => /\[\d/.test(part));
-  const said = [...cited, ...sentences].flatMap(part => part.split(/\[\d+(?:\s*,\s*\d+)*\]/)).map(part => part.trim());
-  return first(said.find(part => /[\p{L}\p{N}]/u.test(part)) ?? '', 200);
+/** Letters and digits of a phrase that says something. */
+const SAYS = 8;
+
+/** What an answer is held to: a sentence that it cites for, without marks of citations and lists. '' if it says nothing. */
+function core(answer, passages) {
+  const parts = citations(answer, passages);
+  const sentences = part => (part.text ?? '').split(/(?<=[.!?。！？])\s|(?<=[。！？])|\n/)
+    .map(text => text.replace(/^[\s>#]*(?:[-*+•]\s+|\d+[.)]\s+)?/, '').trim());
+  const cited = parts.flatMap((part, at) => (parts[at + 1]?.cites ? sentences(part).filter(Boolean).slice(-1) : []));
+  const all = [...cited, ...parts.flatMap(sentences)];
+  const length = text => text.match(/[\p{L}\p{N}]/gu)?.length ?? 0;
+  const longest = all.reduce((best, text) => (length(text) > length(best) ? text : best), '');
+  return first(all.find(text => length(text) >= SAYS) ?? longest, 200);
 }
 
 /** `turn`: its text, answer, history, collection, record and whether it was helpful. Returns the test. */
@@ -29,7 +38,7 @@ export function asTest({ text, answer, history, collection, record, helpful }) {
   const number = 1 + history.filter(({ speaker }) => speaker === 'user').length;
   const cited = new Set((record?.citations ?? []).map(citation => citation.passage));
   const documents = [...new Set((record?.hits ?? []).filter(hit => cited.has(hit.passage)).map(hit => hit.document))];
-  const words = core(answer);
+  const words = core(answer, record?.hits?.length ?? 0);
   const expected = helpful
     ? [`turn: ${number}`, record?.status === 'idk' ? 'status: Idk' : 'status: Answered', words && `answer: ${ron(words)}`,
       documents.length && `hits: [${documents.map(ron).join(', ')}]`]

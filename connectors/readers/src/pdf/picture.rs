@@ -133,7 +133,11 @@ fn stretches(there: &[char], wanted: &[char]) -> Vec<(usize, usize)> {
     let sure = SURE.min(wanted.len() / 2);
     let is_sure = |(from, to): &(usize, usize)| to - from >= sure;
     let long: Vec<(usize, usize)> = found.iter().filter(|stretch| is_sure(stretch)).copied().collect();
-    let is_near = |(from, to): &(usize, usize)| long.iter().any(|near| *from <= near.1 + NEAR && near.0 <= to + NEAR);
+    // They are in order and apart, so that the first one that ends late enough is the nearest.
+    let is_near = |(from, to): &(usize, usize)| {
+        let at = long.partition_point(|near| near.1 + NEAR < *from);
+        long.get(at).is_some_and(|near| near.0 <= to + NEAR)
+    };
     found.retain(is_near);
     found
 }
@@ -181,6 +185,17 @@ mod tests {
         assert_eq!(found("Nothing of it is here", passage), [""; 0]);
         assert_eq!((found("", passage), found(&page, "")), (Vec::new(), Vec::new()));
         assert_eq!((found("Short: yes", "yes"), found("yes, eyes", "yes")), (vec!["yes".to_owned()], Vec::new()));
+    }
+
+    #[test]
+    fn stretches_near_a_long_one_belong_to_it() {
+        let long = "the refund is paid within thirty days of the return of the goods";
+        let passage = format!("abcdefghijklm. {long}. nopqrstuvwxyz0.");
+        let blank = |letters: usize| "#".repeat(letters).replace('#', "0");
+        let near = format!("abcdefghijklm {} {long} {} nopqrstuvwxyz0", blank(NEAR - 1), blank(NEAR - 1));
+        assert_eq!(found(&near, &passage).len(), 3);
+        let far = format!("abcdefghijklm {} {long} {} nopqrstuvwxyz0", blank(NEAR + 1), blank(NEAR + 1));
+        assert_eq!(found(&far, &passage).len(), 1);
     }
 
     #[test]

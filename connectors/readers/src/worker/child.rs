@@ -140,7 +140,7 @@ impl Child {
         (page, passage): (u32, &str),
         reading: &ReadOptions,
     ) -> Result<Result<Picture, ReadError>, Fault> {
-        let most = limits::of_clock(bytes.len());
+        let most = limits::OF_CLOCK_FOR_A_PAGE;
         self.files += 1;
         self.bytes += bytes.len() as u64;
         let mut stream = Timed { stream: &self.stream, until: Instant::now() + most };

@@ -33,3 +33,7 @@ pub(super) fn of_processor(bytes: usize) -> Duration {
 pub(super) fn of_clock(bytes: usize) -> Duration {
     of_processor(bytes) * 6
 }
+
+/// Time of the processor that the picture of a page may take, and time: people wait for it, and others behind them.
+pub(super) const OF_PROCESSOR_FOR_A_PAGE: Duration = Duration::from_secs(3);
+pub(super) const OF_CLOCK_FOR_A_PAGE: Duration = Duration::from_secs(15);

@@ -2,10 +2,10 @@
 //!
 //! A program that can be started as a reader says so with [`start_with`]; the child calls [`serve`]. Each child reads one
 //! file at a time, within limits of memory, of the processor's time and of time. It has no variables of the environment,
-//! which may have secrets, and reaches no files and no network (`closed.rs`). The text in pictures is read by a model of the program, which a child asks; while it waits for
-//! that, other files are read, so that a few long scans hold up nobody. A child that ends, takes too long or answers wrongly
-//! makes an error of its file, and the next file gets a new child. Children are kept for the next files, and end when they
-//! have nothing to do for a while.
+//! which may have secrets, and reaches no files and no network (`closed.rs`). The text in pictures is read by a model of the
+//! program, which a child asks; while it waits for that, other files are read, so that a few long scans hold up nobody. A
+//! child that ends, takes too long or answers wrongly makes an error of its file, and the next file gets a new child.
+//! Children are kept for the next files, and end when they have nothing to do for a while.
 //!
 //! A program that is not registered, such as a test, reads in its own process.
 

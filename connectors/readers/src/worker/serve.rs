@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, Read, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use turnflow_engine::inference::Picture;
 
@@ -35,7 +36,11 @@ fn serve_all() -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         };
-        limit_time(request.bytes.len())?;
+        let most = match request.page {
+            Some(_) => limits::OF_PROCESSOR_FOR_A_PAGE,
+            None => limits::of_processor(request.bytes.len()),
+        };
+        limit_time(most)?;
         if let Some((page, passage)) = &request.page {
             match crate::drawn_here(&request.bytes, *page, passage, &request.passwords) {
                 Ok(picture) => wire::show(&mut output, &picture)?,
@@ -55,7 +60,7 @@ fn serve_all() -> io::Result<()> {
 /// Asks the program what is seen in a picture. The next one may take as much time as the whole file.
 fn see(input: &mut impl Read, output: &mut impl Write, picture: &Picture, bytes: usize) -> Result<Seen, String> {
     let told = wire::show(output, picture).and_then(|()| wire::told(input));
-    limit_time(bytes).map_err(|error| error.to_string())?;
+    limit_time(limits::of_processor(bytes)).map_err(|error| error.to_string())?;
     told.map_err(|error| error.to_string())?
 }
 
@@ -104,18 +109,18 @@ fn mapped() -> io::Result<u64> {
 
 /// Sets the time of the processor that the next file may take. The system ends the process after that time.
 #[cfg(unix)]
-fn limit_time(bytes: usize) -> io::Result<()> {
+fn limit_time(most: Duration) -> io::Result<()> {
     let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid.
     if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut used) } != 0 {
         return Err(io::Error::last_os_error());
     }
     // Whole seconds, rounded up.
-    set_soft_limit(libc::RLIMIT_CPU, used.tv_sec as u64 + 1 + limits::of_processor(bytes).as_secs())
+    set_soft_limit(libc::RLIMIT_CPU, used.tv_sec as u64 + 1 + most.as_secs())
 }
 
 #[cfg(not(unix))]
-fn limit_time(_: usize) -> io::Result<()> {
+fn limit_time(_: Duration) -> io::Result<()> {
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! What a program and its reader say to each other: a request is the format, how pictures are read, the lengths, the id and
-//! the bytes of a file; an answer is its length and JSON, or the picture of a page that was asked for. Before it answers, a reader may ask what is seen in pictures, one
-//! after the other: a mark, the size and the pixels. The program says so as JSON.
+//! the bytes of a file; an answer is its length and JSON, or the picture of a page that was asked for. Before it answers, a
+//! reader may ask what is seen in pictures, one after the other: a mark, the size and the pixels. The program says so as
+//! JSON.
 
 use std::io::{self, Read, Write};
 

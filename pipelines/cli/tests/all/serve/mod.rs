@@ -1,6 +1,7 @@
 //! `turnflow serve`: the real binary, its routes, OpenAI's own client, and what it refuses.
 
 mod alerts;
+mod as_test;
 mod backup;
 mod client;
 mod dead_letters;
