@@ -52,6 +52,11 @@ impl Direction {
         }
     }
 
+    /// Where a point of this text is on the page.
+    pub(super) fn on_page(self, point: (f32, f32)) -> (f32, f32) {
+        Self((360 - self.0) % 360).turned(point)
+    }
+
     fn is_oblique(self) -> bool {
         self.0 % 90 != 0
     }
@@ -254,12 +259,19 @@ fn push(text: &mut String, character: char) {
     }
 }
 
-/// Reads a page.
+/// The text of a page in the order of the file, with its direction.
+pub(super) struct Text {
+    pub segments: Vec<(Direction, Segment)>,
+    /// Number of its letters, and of those of them of which the file does not say what they are.
+    letters: (usize, usize),
+}
+
+/// Reads the text of a page.
 ///
 /// # Errors
 ///
 /// The page has more letters than any real one.
-pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
+pub(super) fn text_of(page: &PdfPage<'_>) -> Result<Text, ReadError> {
     let mut segments = Segments::default();
     let (mut known, mut unknown) = (0, 0);
     if let Ok(text) = page.text() {
@@ -288,10 +300,20 @@ pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
         }
         segments.end();
     }
-    let main = main_direction(&segments.done);
-    let mut read = Page { letters: (known + unknown, unknown), ..Page::default() };
+    Ok(Text { segments: segments.done, letters: (known + unknown, unknown) })
+}
+
+/// Reads a page.
+///
+/// # Errors
+///
+/// The page has more letters than any real one.
+pub(super) fn read(page: &PdfPage<'_>) -> Result<Page, ReadError> {
+    let Text { segments, letters } = text_of(page)?;
+    let main = main_direction(&segments);
+    let mut read = Page { letters, ..Page::default() };
     let mut turned = BTreeMap::<Direction, Vec<Segment>>::new();
-    for (direction, segment) in segments.done {
+    for (direction, segment) in segments {
         match direction == main {
             true => read.segments.push(segment),
             false => turned.entry(direction).or_default().push(segment),

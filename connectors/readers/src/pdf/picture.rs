@@ -5,9 +5,13 @@
 
 use std::collections::HashSet;
 
-use pdfium_render::prelude::{PdfPage, PdfRect, PdfRenderConfig, Pdfium};
+use pdfium_render::prelude::{PdfPage, PdfPoints, PdfRenderConfig, Pdfium};
 use turnflow_engine::inference::Picture;
+use unicode_normalization::UnicodeNormalization as _;
 
+use super::page::{self, Direction};
+use super::shape::{Segment, Word};
+use super::to_left::{is_to_left, words_of};
 use super::{library, opened};
 use crate::ReadError;
 
@@ -67,18 +71,10 @@ type Place = (f32, f32, f32, f32);
 /// Where the passage's letters are in the picture.
 fn places(page: &PdfPage<'_>, passage: &str, config: &PdfRenderConfig) -> Vec<Place> {
     let wanted = letters(passage.chars()).take(MOST_LETTERS).collect::<Vec<_>>();
-    let Ok(text) = page.text().map_err(drop) else { return Vec::new() };
-    let (mut there, mut bounds): (Vec<char>, Vec<PdfRect>) = (Vec::new(), Vec::new());
-    for char in text.chars().iter().take(MOST_LETTERS) {
-        let Ok(place) = char.loose_bounds() else { continue };
-        for letter in letters(char.unicode_char().into_iter()) {
-            there.push(letter);
-            bounds.push(place);
-        }
-    }
-    let pixels = |place: &PdfRect| {
-        let corner = |x, y| page.points_to_pixels(x, y, config).ok();
-        let (a, b) = (corner(place.left(), place.top())?, corner(place.right(), place.bottom())?);
+    let (there, bounds) = letters_of(page);
+    let pixels = |[a, b]: &[(f32, f32); 2]| {
+        let corner = |(x, y): &(f32, f32)| page.points_to_pixels(PdfPoints::new(*x), PdfPoints::new(*y), config).ok();
+        let (a, b) = (corner(a)?, corner(b)?);
         let (a, b) = ((a.0 as f32, a.1 as f32), (b.0 as f32, b.1 as f32));
         Some((a.0.min(b.0), a.1.min(b.1), a.0.max(b.0), a.1.max(b.1)))
     };
@@ -97,6 +93,28 @@ fn places(page: &PdfPage<'_>, passage: &str, config: &PdfRenderConfig) -> Vec<Pl
     places
 }
 
+/// The letters of a page as they are read, and where they are: the corners of a rectangle, in points.
+fn letters_of(page: &PdfPage<'_>) -> (Vec<char>, Vec<[(f32, f32); 2]>) {
+    let Ok(text) = page::text_of(page) else { return (Vec::new(), Vec::new()) };
+    let (directions, segments): (Vec<Direction>, Vec<Segment>) = text.segments.into_iter().unzip();
+    let mut found = Vec::new();
+    let mut directions = directions.into_iter();
+    for row in segments.chunk_by(|a, b| a.bounds.level_with(&b.bounds) > 0.5) {
+        let direction = directions.by_ref().take(row.len()).last().unwrap_or_default();
+        for Word { text, bounds } in words_of(row) {
+            // A word is marked evenly, since its letters may be in another order than they look.
+            let count = text.chars().count() as f32;
+            let part = |at: f32| bounds.x0 + bounds.width() * at / count;
+            for (at, character) in text.chars().enumerate() {
+                let (from, to) = if is_to_left(character) { (0.0, count) } else { (at as f32, at as f32 + 1.0) };
+                let corners = [(part(from), bounds.y1), (part(to), bounds.y0)].map(|corner| direction.on_page(corner));
+                found.extend(letters(std::iter::once(character)).map(|letter| (letter, corners)));
+            }
+        }
+    }
+    found.into_iter().take(MOST_LETTERS).unzip()
+}
+
 /// The gap between two letters beside each other.
 fn between(a: Place, b: Place) -> Option<Place> {
     let (a, b) = if a.0 <= b.0 { (a, b) } else { (b, a) };
@@ -105,9 +123,9 @@ fn between(a: Place, b: Place) -> Option<Place> {
     is_level.then(|| (a.2, a.1.max(b.1), b.0, a.3.min(b.3)))
 }
 
-/// Letters and digits, small.
+/// Letters and digits, small, without forms that are only for looks.
 fn letters(text: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
-    text.flat_map(char::to_lowercase).filter(|character| character.is_alphanumeric())
+    text.nfkc().flat_map(char::to_lowercase).filter(|character| character.is_alphanumeric())
 }
 
 /// From where to where a page's letters are those of a passage.
@@ -204,5 +222,41 @@ mod tests {
         mark(&mut rgb, (4, 3), &[(-5.0, -5.0, 1.5, 0.5), (3.0, 2.0, 90.0, 90.0), (9.0, 9.0, 8.0, 8.0)]);
         let marked: Vec<usize> = rgb.chunks(3).enumerate().filter(|(_, p)| p[2] == 90).map(|(n, _)| n).collect();
         assert_eq!(marked, [0, 1, 11]);
+    }
+
+    /// The share of a passage's letters that are found on one page of a file.
+    fn share(bytes: &[u8], passage: &str) -> f32 {
+        let wanted: Vec<char> = letters(passage.chars()).collect();
+        let found = library::with(|pdfium| {
+            let pdf = opened(pdfium, bytes, &[])?;
+            let on_page = |page: PdfPage<'_>| {
+                let (there, _) = letters_of(&page);
+                stretches(&there, &wanted).iter().map(|(from, to)| to - from).sum::<usize>()
+            };
+            Ok(pdf.pages().iter().map(on_page).max().unwrap_or_default())
+        });
+        found.unwrap() as f32 / wanted.len() as f32
+    }
+
+    #[test]
+    fn the_paragraphs_of_all_samples_are_found() {
+        if !super::super::tests::has_pdfium() {
+            return;
+        }
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pdf");
+        for file in std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()) {
+            if file.extension().is_none_or(|extension| extension != "pdf") {
+                continue;
+            }
+            let bytes = std::fs::read(&file).unwrap();
+            let parts = std::fs::read(file.with_extension("json")).unwrap();
+            let parts: Vec<Vec<serde_json::Value>> = serde_json::from_slice(&parts).unwrap();
+            for part in parts.iter().filter(|part| part[0] == "p") {
+                let text = part[1].as_str().unwrap();
+                let share = share(&bytes, text);
+                // One goes on in the next column, behind a table.
+                assert!(share > 0.7, "{}: {share} of {text}", file.display());
+            }
+        }
     }
 }

@@ -12,16 +12,18 @@ pub(super) fn is_to_left(letter: char) -> bool {
 
 /// The text of segments beside each other.
 pub(super) fn text_of(row: &[Segment]) -> String {
-    let words = row.iter().flat_map(|segment| &segment.words);
-    let mut texts: Vec<String> = words.clone().map(|word| word.text.clone()).collect();
-    if texts.iter().any(|text| text.contains(is_to_left)) {
-        let mut words: Vec<Word> = words.cloned().collect();
-        if are_to_left(words.iter().map(|word| &word.text)) {
-            order(&mut words);
-            texts = words.into_iter().map(|word| word.text).collect();
-        }
-    }
+    let texts: Vec<String> = words_of(row).into_iter().map(|word| word.text).collect();
     texts.join(" ")
+}
+
+/// The words of segments beside each other, as they are read.
+pub(super) fn words_of(row: &[Segment]) -> Vec<Word> {
+    let mut words: Vec<Word> = row.iter().flat_map(|segment| &segment.words).cloned().collect();
+    let has_such = words.iter().any(|word| word.text.contains(is_to_left));
+    if has_such && are_to_left(words.iter().map(|word| &word.text)) {
+        order(&mut words);
+    }
+    words
 }
 
 /// Whether most letters of texts are of such a script.
