@@ -244,6 +244,7 @@ pub(crate) fn answer() -> AnswerRecord {
             pipeline: "p".into(),
             epoch: 1,
             computed_at: None,
+            similar_to: None,
             models: Arc::default(),
             warnings: Arc::default(),
         },

@@ -23,7 +23,7 @@ use crate::adjust::Adjustments;
 use crate::filter::Filter;
 use crate::language::TextStream;
 use crate::record::{AnswerRecord, Item, Utterance, Value};
-use crate::turns::{Slots, Waiter};
+use crate::turns::{Alike, Slots, Waiter};
 
 /// A question of a caller.
 #[derive(Clone, Debug)]
@@ -300,6 +300,8 @@ impl Caller {
 pub(crate) struct Asked {
     pub request: AskRequest,
     pub caller: Caller,
+    /// An answered question that is nearly this one.
+    pub alike: Option<Alike>,
 }
 
 /// Asked turns that have not started.
@@ -340,18 +342,22 @@ impl AskQueue {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Adds a turn to the queue; at most `queued` turns wait for one of `places` slots.
-    pub fn submit(&self, request: AskRequest, slots: &Slots, places: usize, queued: usize) -> AnswerStream {
+    /// The two ends of a turn's events.
+    pub(crate) fn open(request: &AskRequest) -> (Caller, AnswerStream) {
         let (sender, events) = mpsc::unbounded_channel();
         let cancel = CancellationToken::new();
         let (cancelled, adjust, counts) = (cancel.clone(), request.adjust.clone(), request.counts);
         let (trace, stream, follow) = (request.trace, request.stream, request.follow);
         let caller = Caller { events: sender, cancel: cancelled, trace, stream, follow, counts, adjust, runs: None };
-        let stream = AnswerStream { events, cancel };
+        (caller, AnswerStream { events, cancel })
+    }
+
+    /// Adds a turn to the queue; at most `queued` turns wait for one of `places` slots.
+    pub(crate) fn submit(&self, asked: Asked, slots: &Slots, places: usize, queued: usize) {
         let mut state = self.state.lock();
         if state.closed {
-            caller.tell(Event::Failed { reason: AskError::Ended });
-            return stream;
+            asked.caller.tell(Event::Failed { reason: AskError::Ended });
+            return;
         }
         if state.waiting.len() >= queued {
             let before = state.waiting.len();
@@ -359,15 +365,14 @@ impl AskQueue {
             slots.forget(&self.waiter, before - state.waiting.len());
         }
         if state.waiting.len() >= queued {
-            caller.tell(Event::Failed { reason: AskError::Full { queued } });
-            return stream;
+            asked.caller.tell(Event::Failed { reason: AskError::Full { queued } });
+            return;
         }
         // The queue is locked: the next one to lock it sees a slot that is granted meanwhile.
         match slots.take_or_wait(places, &self.waiter) {
-            true => state.ready.push_back(Asked { request, caller }),
-            false => state.waiting.push_back(Asked { request, caller }),
+            true => state.ready.push_back(asked),
+            false => state.waiting.push_back(asked),
         }
-        stream
     }
 
     /// The next turn; it has a slot.

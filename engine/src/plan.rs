@@ -223,7 +223,7 @@ pub enum AnswerMode {
 
 /// Whether answers are kept for turns that ask the same.
 #[config]
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq)]
 pub enum AnswerCacheSettings {
     /// A turn whose question, history, principal, filters and further fields equal those of an earlier one gets its answer
     /// at once, as long as no change of the documents has reached what that answer depends on.
@@ -232,6 +232,12 @@ pub enum AnswerCacheSettings {
         /// passages takes some 10 kB of memory.
         #[field(default = NonZeroUsize::MIN.saturating_add(9_999))]
         entries: NonZeroUsize,
+        /// A caller's first question whose words are those of an earlier one, apart from little words such as `the` and
+        /// `please`, gets the answer of that one if the cosine of their vectors is at least this. From 0 to 1. Default:
+        /// only questions that are equal count.
+        similar: Option<f32>,
+        /// The encoder for `similar`.
+        model: Option<String>,
     },
 }
 

@@ -103,6 +103,8 @@
 //! was asked (`turns/answers.rs`), and what they depend on is watched by the worker that has answered, in the same
 //! lists as standing turns. A turn that finds its answer flows through the same dataflow, in which no operator is
 //! called (`turns/node.rs`). An answer counts only while its worker has looked at all changes up to the turn's epoch.
+//! With `similar`, a caller's first question is compared with those in the cache that have the same words that count
+//! (`turns/similar.rs`), before it waits for a slot.
 
 mod answers;
 mod asked;
@@ -114,16 +116,19 @@ mod ingress;
 mod node;
 mod reach;
 mod retry;
+mod similar;
 mod sink;
 mod slots;
 mod source;
 mod standing;
 mod watched;
 
+pub(crate) use answers::Alike;
 pub use answers::{AnswerCache, CachedAnswers};
 pub use backlog::TurnBacklog;
 pub use generation::{Generation, Running, RunningNode};
 pub use reach::Reach;
+pub use similar::Similar;
 pub(crate) use sink::record;
 pub use slots::{Slots, Waiter};
 pub use standing::{Keeper, StandingCount};
@@ -371,15 +376,29 @@ struct TurnContext {
 
 impl Flow {
     /// The begin of a turn that has just received its slot.
-    fn begin(mut turn: Turn, snapshot: SnapshotGuard, caller: Option<Caller>, shared: &TurnsShared) -> Self {
+    fn begin(
+        mut turn: Turn,
+        snapshot: SnapshotGuard,
+        (caller, alike): (Option<Caller>, Option<Alike>),
+        shared: &TurnsShared,
+    ) -> Self {
         let generation = shared.generations.read().get(&snapshot.plan).cloned();
         let is_adjusted = caller.as_ref().is_some_and(|caller| !caller.adjust().is_empty() || caller.wants_no_answer());
         let caches = generation.as_ref().is_some_and(|generation| generation.cache.is_some()) && !is_adjusted;
         let family = snapshot.family;
-        let key = caches.then(|| AnswerCache::key(family, &turn));
+        let mut key = caches.then(|| AnswerCache::key(family, &turn));
         // Who wants to see every step gets every step.
         let looks = shared.observer.is_none() && !caller.as_ref().is_some_and(Caller::traces);
-        let cached = key.filter(|_| looks).and_then(|key| shared.answers.find(&key, snapshot.epoch));
+        let mut cached = key.filter(|_| looks).and_then(|key| shared.answers.find(&key, snapshot.epoch));
+        // It was found before the turn had its snapshot, perhaps among the answers of another plan.
+        let alike =
+            alike.filter(|alike| looks && key.is_some() && AnswerCache::words_key(family, &turn) == Some(alike.words));
+        if let (None, Some(alike)) = (&cached, alike)
+            && let Some((values, question)) = shared.answers.find_similar(&alike.key, snapshot.epoch)
+        {
+            (cached, key) = (Some(values), Some(alike.key));
+            turn.similar_to = Some(question);
+        }
         turn.computed_at = cached.as_ref().map(|cached| cached.epoch);
         let stands = match &caller {
             Some(caller) => caller.follows(),

@@ -25,6 +25,7 @@ pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
         source: "turns".into(),
         standing: None,
         computed_at: None,
+        similar_to: None,
         tokens: Default::default(),
         key: "k".into(),
     }

@@ -8,7 +8,7 @@ use super::{AnswerCacheSettings, AnswerMode, Conversations, Plan};
 use crate::component::{Aliases, CorpusRef};
 
 /// The comparable part of a plan: names and hashes of definitions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanFingerprint {
     /// Hash of the whole plan.
     pub hash: Arc<str>,

@@ -23,6 +23,9 @@ pub struct Provenance {
     /// The answer comes from the answer cache: it was computed at this epoch, and holds at `epoch`, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub computed_at: Option<u64>,
+    /// The answer is that of this question, which is nearly the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similar_to: Option<Arc<str>>,
     /// Warnings of the form `node: text`: for example, a fallback was used, or a member of an
     /// ensemble failed.
     #[serde(default, alias = "notes", skip_serializing_if = "<[String]>::is_empty")]

@@ -220,6 +220,9 @@ pub struct Turn {
     /// The epoch at which its answer was computed, if that was in the answer cache.
     #[serde(skip)]
     pub computed_at: Option<u64>,
+    /// The question whose answer it is, if that was in the answer cache and this one is nearly the same.
+    #[serde(skip)]
+    pub similar_to: Option<Arc<str>>,
     /// The tokens that language models have read and written for it.
     #[serde(skip)]
     pub tokens: TurnTokens,

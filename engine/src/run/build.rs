@@ -37,7 +37,7 @@ use crate::plan::{AnswerCacheSettings, Definitions, Divided, FailedTurns, NodeKi
 use crate::publish::Epochs;
 use crate::sinks::{SinkContext, SinkHandle};
 use crate::state::{StateDirectory, StateError};
-use crate::turns::{Generation, Reach, Running as RunningKind, RunningNode, TurnsShared};
+use crate::turns::{Generation, Reach, Running as RunningKind, RunningNode, Similar, TurnsShared};
 
 /// The interval between checks whether a build is cancelled.
 const TICK: Duration = Duration::from_millis(10);
@@ -430,6 +430,7 @@ impl RuntimeContext {
             pipeline: plan.hash.clone(),
             epoch: 0,
             computed_at: None,
+            similar_to: None,
             models: Arc::new(models.iter().map(|(name, model)| (name.clone(), model.fingerprint.clone())).collect()),
             warnings: Arc::default(),
         };
@@ -448,7 +449,8 @@ impl RuntimeContext {
             nodes,
             stamp,
             mode,
-            cache: plan.cache.as_ref().map(|AnswerCacheSettings::Answers { entries }| *entries),
+            cache: plan.cache.as_ref().map(|AnswerCacheSettings::Answers { entries, .. }| *entries),
+            similar: similar(plan, models),
             live,
             retries,
             failed_turns,
@@ -459,6 +461,15 @@ impl RuntimeContext {
             aliases,
         }))
     }
+}
+
+/// Which questions get the answers of others; `None` also without the encoder, which then is optional.
+fn similar(plan: &Plan, models: &Models) -> Option<Arc<Similar>> {
+    let AnswerCacheSettings::Answers { similar: Some(least), model: Some(model), .. } = plan.cache.as_ref()? else {
+        return None;
+    };
+    let model = models.get(model)?.embedder.clone()?;
+    Some(Arc::new(Similar { least: *least, model }))
 }
 
 fn is_optional(plan: &Plan, model: &str) -> bool {

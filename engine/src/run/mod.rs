@@ -38,7 +38,8 @@ pub use self::options::{IsCancelled, Options, TurnSources};
 pub use self::reload::ReloadError;
 use self::reload::follow::Following;
 pub use self::status::{CorpusStatus, EngineStatus, MOST_REASONS, NodeStatus, SourceStatus, TurnsStatus};
-use crate::ask::{AnswerStream, AskRequest};
+use self::worker_pool::WorkerPool;
+use crate::ask::{AnswerStream, AskQueue, AskRequest, Asked};
 use crate::cache::InferenceCache;
 use crate::cluster::{Peers, Shape};
 use crate::component::Models;
@@ -52,7 +53,7 @@ use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Provenance};
 use crate::sinks::{SinkHandle, SinkStatus};
 use crate::state::file_name;
-use crate::turns::{self, CachedAnswers, Generation, StandingCount};
+use crate::turns::{self, CachedAnswers, Generation, StandingCount, TurnsShared};
 
 /// A parked worker wakes up after this time even without a signal.
 const PARK: Duration = Duration::from_millis(500);
@@ -351,13 +352,35 @@ impl Engine {
     /// # }
     /// ```
     pub fn ask(&self, request: AskRequest) -> AnswerStream {
-        let shared = &self.inner.context.shared;
-        let (places, queued) = {
-            let limits = shared.limits.read();
-            (limits.max_in_flight, limits.max_queued)
+        let RuntimeContext { shared, pool, handle, .. } = &self.inner.context;
+        let (caller, stream) = AskQueue::open(&request);
+        let submit = |asked: Asked, shared: &TurnsShared, pool: &WorkerPool| {
+            let (places, queued) = {
+                let limits = shared.limits.read();
+                (limits.max_in_flight, limits.max_queued)
+            };
+            shared.asks.submit(asked, &shared.slots, places, queued);
+            pool.wake();
         };
-        let stream = shared.asks.submit(request, &shared.slots, places, queued);
-        self.inner.context.pool.wake();
+        let generation = shared.generation();
+        let similar = generation.as_ref().and_then(|generation| generation.similar.clone());
+        match (similar, generation) {
+            // An encoder may have to look at the question first.
+            (Some(similar), Some(generation)) => {
+                let (shared, pool) = (shared.clone(), pool.clone());
+                handle.spawn(async move {
+                    let source = request.source.clone().or_else(|| generation.sources().next().cloned());
+                    let compared =
+                        async { shared.answers.nearest(generation.family, &source?, &request, &similar).await };
+                    let alike = tokio::select! {
+                        alike = compared => alike,
+                        () = caller.cancel().cancelled() => return,
+                    };
+                    submit(Asked { request, caller, alike }, &shared, &pool);
+                });
+            }
+            _ => submit(Asked { request, caller, alike: None }, shared, pool),
+        }
         stream
     }
 

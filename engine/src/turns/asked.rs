@@ -43,7 +43,7 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
         Ok(runs) => runs,
         Err((node, problem)) => return Err((Box::new(asked), AskError::Adjustment { node, problem })),
     };
-    let Asked { request, caller } = asked;
+    let Asked { request, caller, alike } = asked;
     let caller = caller.of(runs);
     caller.tell(Event::Started { epoch: snapshot.epoch });
     let number = shared.asks.number();
@@ -64,10 +64,11 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
         source: source.clone(),
         standing: None,
         computed_at: None,
+        similar_to: None,
         tokens: Default::default(),
     };
     shared.outstanding.fetch_add(1, Ordering::AcqRel);
-    let flow = Flow::begin(turn, snapshot, Some(caller), shared);
+    let flow = Flow::begin(turn, snapshot, (Some(caller), alike), shared);
     shared.observe(&source, &flow, None);
     ingress.give(flow);
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use super::Reach;
+use super::{Reach, Similar};
 use crate::component::{Aliases, CorpusRef, Operator, ScoreUse};
 use crate::plan::{AnswerMode, FailedTurns, Retries};
 use crate::record::{AnswerRecord, PortType, Provenance};
@@ -58,6 +58,8 @@ pub struct Generation {
     pub mode: AnswerMode,
     /// The greatest number of answers in the cache, if it has one.
     pub cache: Option<NonZeroUsize>,
+    /// Which questions get the answers of others from the answer cache.
+    pub similar: Option<Arc<Similar>>,
     /// The sinks that get revisions.
     pub live: BTreeSet<Arc<str>>,
     /// The retries of operator calls.

@@ -173,6 +173,7 @@ pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerReco
         stamp: Provenance {
             epoch: turn.epoch,
             computed_at: turn.computed_at,
+            similar_to: turn.similar_to.clone(),
             warnings: item.warnings.clone(),
             ..stamp.clone()
         },

@@ -142,6 +142,7 @@ impl<'a> Row<'a> {
                 pipeline: self.stamp.pipeline.into(),
                 epoch: self.stamp.epoch.unsigned_abs(),
                 computed_at: None,
+                similar_to: None,
                 models: Arc::new(serde_json::from_str(&self.stamp.models)?),
                 warnings: self.stamp.warnings.into_iter().map(Into::into).collect(),
             },

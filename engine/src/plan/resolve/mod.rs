@@ -1,5 +1,6 @@
 //! Resolves the names in a pipeline file and reports every error.
 
+mod answers;
 mod corpora;
 mod edges;
 mod files;
@@ -99,6 +100,9 @@ pub(super) fn resolve(
         let place = tree.get("retries").and_then(|tree| tree.get("attempts")).unwrap_or(tree);
         let message = format!("the pipeline: `attempts` is {attempts}, out of range");
         resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label("expected 1 to 100"));
+    }
+    if let Some(AnswerCacheSettings::Answers { similar, model, .. }) = &top.config.cache {
+        resolver.answer_cache(tree, (*similar, model.as_deref()), &models);
     }
     if let (Some(dead_letters), Some(nodes)) = (&top.config.dead_letters, &nodes) {
         resolver.dead_letters_file(tree, dead_letters, nodes, &corpora);

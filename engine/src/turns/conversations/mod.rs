@@ -347,6 +347,7 @@ impl Conversations {
             source: self.source.id.clone(),
             standing: None,
             computed_at: None,
+            similar_to: None,
             tokens: Default::default(),
             key,
         }
@@ -383,7 +384,7 @@ impl Conversations {
         conversation.running = Some(InFlight { sequence, read: place, has_reply, _capability: capability });
         self.left(&read);
         let turn = self.turn((&read, question), history, key, snapshot.epoch, sequence);
-        let flow = Flow::begin(turn, snapshot, None, &self.shared);
+        let flow = Flow::begin(turn, snapshot, (None, None), &self.shared);
         self.shared.observe(&self.source.id, &flow, None);
         ingress.give(flow);
         true

@@ -370,6 +370,7 @@ impl Standing {
                 sequence,
                 standing: Some(Arc::new(stored.records)),
                 computed_at: None,
+                similar_to: None,
                 tokens: Default::default(),
                 conversation_id: old.conversation_id.clone(),
                 turn: old.turn,
@@ -387,7 +388,7 @@ impl Standing {
             state.running += 1;
             shared.answered_again.fetch_add(1, Ordering::AcqRel);
             shared.outstanding.fetch_add(1, Ordering::AcqRel);
-            let flow = Flow::begin(turn, snapshot, caller, shared);
+            let flow = Flow::begin(turn, snapshot, (caller, None), shared);
             shared.observe(&flow.item.turn.source.clone(), &flow, None);
             ingress.give(flow);
         }

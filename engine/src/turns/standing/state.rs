@@ -16,7 +16,7 @@ use crate::publish::Change;
 use crate::record::{AnswerRecord, Turn};
 use crate::turns::answers::{AnswerKey, FinalValues, Place};
 use crate::turns::watched::{Owner, Reached, SavedSlot, Slot, Watched};
-use crate::turns::{Generation, TurnContext, TurnsShared};
+use crate::turns::{AnswerCache, Generation, TurnContext, TurnsShared};
 
 /// The first pause before a turn that has failed is tried again, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -131,7 +131,10 @@ impl State {
         let owners = stands.then(own).into_iter().chain(kept.map(|(key, _)| Owner::Cached(key)));
         let values = std::mem::take(&mut reads.values);
         let slot = self.watched.put(&generation, reads, owners.collect())?;
-        let answer = kept.map(|(key, most)| (key, FinalValues::new(values, turn.epoch), most));
+        let question =
+            generation.similar.is_some().then(|| AnswerCache::words_key(context.snapshot.family, turn)).flatten();
+        let question = question.map(|words| (words, turn.text.clone()));
+        let answer = kept.map(|(key, most)| (key, FinalValues::new(values, turn.epoch, question), most));
         if turn.epoch < self.seen {
             self.late.push(Late { slot, epoch: turn.epoch, turn: stands.then(|| turn.key.clone()), answer });
         } else if let Some(answer) = answer {

@@ -28,6 +28,7 @@ fn record(status: Status, answer: &str, hits: &[(&str, &str)]) -> AnswerRecord {
             pipeline: "p".into(),
             epoch: 1,
             computed_at: None,
+            similar_to: None,
             models: Arc::default(),
             warnings: Arc::default(),
         },

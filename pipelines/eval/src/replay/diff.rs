@@ -227,6 +227,7 @@ mod tests {
             source: "turns".into(),
             standing: None,
             computed_at: None,
+            similar_to: None,
             tokens: Default::default(),
             key: "".into(),
         });

@@ -166,6 +166,7 @@ async fn ask(
         source: "turns".into(),
         standing: None,
         computed_at: None,
+        similar_to: None,
         tokens: Default::default(),
         key: "".into(),
     };

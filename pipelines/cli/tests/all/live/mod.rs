@@ -19,6 +19,7 @@ mod recorded;
 mod reload;
 mod restarted;
 mod resume;
+mod similar;
 mod standing;
 mod swapped;
 mod taken_back;
