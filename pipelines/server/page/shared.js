@@ -8,6 +8,8 @@ import { citing } from './text.js';
 const place = byId('main');
 
 function show({ question, record, citations, shared, pipeline }) {
+  const isWithheld = record.answer === null;
+  record.answer ??= '';
   const passages = record.hits.map(hit => ({ id: hit.passage, document: hit.document, title: hit.title, text: hit.text, metadata: hit.metadata }));
   const urls = new Map(citations.filter(citation => citation.url).map(citation => [citation.passage, citation.url]));
   const titles = new Map(citations.map(citation => [citation.passage, citation.title]));
@@ -22,9 +24,10 @@ function show({ question, record, citations, shared, pipeline }) {
   document.title = clean(question).replace(/\s+/g, ' ').slice(0, 80) || 'A shared answer';
   place.replaceChildren(
     h('h1', { class: 'question', dir: 'auto' }, clean(question)),
-    h('div', { class: 'answer', dir: 'auto' }, text.length ? text : h('p', { class: 'hint' }, 'The turn has no answer.')),
+    h('div', { class: 'answer', dir: 'auto' }, text.length ? text : h('p', { class: 'hint' }, isWithheld
+      ? 'The answer is not shown any more: a document that it was made with is gone, or closed to the person who shared it.' : 'The turn has no answer.')),
     h('h2', {}, passages.length ? `${several(passages.length, 'passage')} for the answer` : 'No passages for the answer'),
-    passages.length && !citedFor(record.answer, passages.length).length ? h('p', { class: 'hint' }, 'The answer cites none of them.') : '',
+    passages.length && !isWithheld && !citedFor(record.answer, passages.length).length ? h('p', { class: 'hint' }, 'The answer cites none of them.') : '',
     list,
     facts([['Pipeline', name(pipeline)], ['Epoch', record.epoch], ['Shared', new Date(shared * 1000).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' })]]),
     h('p', { class: 'hint' }, 'This is how it was answered then. The documents may have changed since. ', h('a', { href: '/' }, 'Ask a question')));

@@ -4,7 +4,7 @@
 //! question, the answer and its passages for this caller. The turn is kept in the state directory (`stored.rs`). Its link is
 //! signed as those to documents are (`links.rs`): it ends with the caller's rights, after `link_days`, or when the caller
 //! withdraws it. A passage is shown as it was, as long as its document can still be read by the caller; the document itself
-//! is not.
+//! is not. The answer is shown as long as all of its passages are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -217,9 +217,11 @@ fn without_documents(shown: &mut Value) {
     }
 }
 
-/// Leaves out the texts of passages whose documents are gone, or closed to these groups.
+/// Leaves out the texts of passages whose documents are gone, or closed to these groups, and then also the answer, which may
+/// say what they say.
 async fn withhold(served: &Served, shown: &mut Value, groups: &[Arc<str>]) -> Result<(), ApiError> {
     let mut readable: HashMap<String, bool> = HashMap::new();
+    let mut are_all_readable = true;
     let hits = shown["record"]["hits"].as_array_mut();
     for hit in hits.into_iter().flatten() {
         let document = hit["document"].as_str().unwrap_or_default().to_owned();
@@ -235,7 +237,11 @@ async fn withhold(served: &Served, shown: &mut Value, groups: &[Arc<str>]) -> Re
         if !is_readable {
             hit["text"] = Value::Null;
             hit["metadata"] = Value::Null;
+            are_all_readable = false;
         }
+    }
+    if !are_all_readable {
+        shown["record"]["answer"] = Value::Null;
     }
     Ok(())
 }

@@ -17,8 +17,9 @@ use crate::ReadError;
 
 /// Resolution, in pixels for each point: 130 to an inch.
 const RESOLUTION: f32 = 130.0 / 72.0;
-/// Longest side, in pixels.
-const LONGEST: f32 = 2400.0;
+/// Largest area, in pixels, and longest side. Long pages, as browsers save them, stay readable.
+const LARGEST: f32 = 6_000_000.0;
+const LONGEST: f32 = 16_000.0;
 /// Maximum number of letters that are looked at on the page, and in the passage.
 const MOST_LETTERS: usize = 200_000;
 /// Letters in a row that are the passage's, if they are in it in this order.
@@ -54,7 +55,7 @@ fn drawn(
     if !(width > 0.0 && height > 0.0) {
         return Err(broken(format!("page {number} has no size")));
     }
-    let scale = RESOLUTION.min(LONGEST / width.max(height));
+    let scale = scale_of(width, height);
     let side = |length: f32| ((length * scale).round() as i32).max(1);
     let config = PdfRenderConfig::new().set_fixed_size(side(width), side(height));
     let bitmap = page.render_with_config(&config).map_err(|error| broken(error.to_string()))?;
@@ -63,6 +64,11 @@ fn drawn(
         bitmap.as_rgba_bytes().chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
     mark(&mut rgb, size, &places(&page, passage, &config));
     Picture::of(size.0, size.1, rgb).ok_or_else(|| broken(format!("page {number} cannot be drawn")))
+}
+
+/// Pixels for each point of a page of this size, in points.
+fn scale_of(width: f32, height: f32) -> f32 {
+    RESOLUTION.min((LARGEST / (width * height)).sqrt()).min(LONGEST / width.max(height))
 }
 
 /// A rectangle in pixels: left, top, right and below.
@@ -104,9 +110,18 @@ fn letters_of(page: &PdfPage<'_>) -> (Vec<char>, Vec<[(f32, f32); 2]>) {
         for Word { text, bounds } in words_of(row) {
             // A word is marked evenly, since its letters may be in another order than they look.
             let count = text.chars().count() as f32;
+            // What is around its letters belongs to the first and the last one.
+            let first = text.chars().position(char::is_alphanumeric).unwrap_or_default();
+            let last = text.chars().count() - text.chars().rev().position(char::is_alphanumeric).unwrap_or_default();
             let part = |at: f32| bounds.x0 + bounds.width() * at / count;
             for (at, character) in text.chars().enumerate() {
-                let (from, to) = if is_to_left(character) { (0.0, count) } else { (at as f32, at as f32 + 1.0) };
+                let (from, to) = match character {
+                    letter if is_to_left(letter) => (0.0, count),
+                    _ => (
+                        if at == first { 0.0 } else { at as f32 },
+                        if at + 1 == last { count } else { at as f32 + 1.0 },
+                    ),
+                };
                 let corners = [(part(from), bounds.y1), (part(to), bounds.y0)].map(|corner| direction.on_page(corner));
                 found.extend(letters(std::iter::once(character)).map(|letter| (letter, corners)));
             }
@@ -203,6 +218,18 @@ mod tests {
         assert_eq!(found("Nothing of it is here", passage), [""; 0]);
         assert_eq!((found("", passage), found(&page, "")), (Vec::new(), Vec::new()));
         assert_eq!((found("Short: yes", "yes"), found("yes, eyes", "yes")), (vec!["yes".to_owned()], Vec::new()));
+    }
+
+    #[test]
+    fn long_pages_stay_readable_and_large_ones_small() {
+        assert_eq!(scale_of(612.0, 792.0), RESOLUTION);
+        // A page as long as a format allows, as browsers save them.
+        assert!(scale_of(612.0, 14_400.0) > 0.8);
+        for (width, height) in [(14_400.0, 14_400.0), (14_400.0, 1.0), (1e30, 1e30), (0.1, 1e9)] {
+            let scale: f32 = scale_of(width, height);
+            assert!(width * height * scale * scale <= 1.01 * LARGEST || scale == 0.0);
+            assert!(width.max(height) * scale <= 1.01 * LONGEST);
+        }
     }
 
     #[test]

@@ -64,8 +64,12 @@ async fn a_turn_is_shown_to_whoever_has_its_link_while_its_caller_may_read_it() 
     put(json!({ "title": "Boats", "text": "The ferry leaves at nine.", "groups": ["staff"] })).await;
     let (_, shown) = opened(&server, link).await;
     assert_eq!((&shown["record"]["hits"][0]["text"], &shown["question"]), (&Value::Null, &json!(question)), "{shown}");
+    // Nor is the answer, which says the same.
+    assert!(shown["record"]["answer"].is_null() && !shown.to_string().contains("at nine"), "{shown}");
     put(document).await;
-    assert_ne!(opened(&server, link).await.1["record"]["hits"][0]["text"], Value::Null);
+    let shown = opened(&server, link).await.1;
+    assert_ne!(shown["record"]["hits"][0]["text"], Value::Null);
+    assert_eq!(shown["record"]["answer"], record["answer"]);
 
     // Who has left the group shares nothing of it any more.
     drop(server);
