@@ -239,6 +239,7 @@ pub(crate) fn answer() -> AnswerRecord {
             score: 0.5,
             text: "Records are kept.\nFor seven years.".into(),
             metadata: Default::default(),
+            readers: Default::default(),
         }],
         stamp: Provenance {
             pipeline: "p".into(),

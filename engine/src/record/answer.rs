@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::{Hit, Status};
-use crate::document::Text;
+use crate::document::{Readers, Text};
 use crate::inference::tokens::Tokens;
 use crate::metadata::Metadata;
 
@@ -48,6 +48,19 @@ pub struct HitRecord {
     /// Its document's fields.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
+    /// Who may read it. Not written.
+    #[serde(skip)]
+    pub readers: KnownReaders,
+}
+
+/// Who may read a passage, in the process that has found it; `None` in a record that was read. Not compared.
+#[derive(Clone, Debug, Default)]
+pub struct KnownReaders(pub Option<Readers>);
+
+impl PartialEq for KnownReaders {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 fn number_or_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
@@ -62,6 +75,7 @@ impl From<&Hit> for HitRecord {
             score: hit.score,
             text: hit.chunk.text.on_heap(),
             metadata: hit.chunk.metadata.clone(),
+            readers: KnownReaders(Some(hit.chunk.readers.clone())),
         }
     }
 }

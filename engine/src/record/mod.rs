@@ -12,7 +12,7 @@ use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-pub use self::answer::{AnswerRecord, HitRecord, Provenance};
+pub use self::answer::{AnswerRecord, HitRecord, KnownReaders, Provenance};
 use crate::document::{Chunk, Readers};
 use crate::filter::Filter;
 use crate::inference::tokens::TurnTokens;

@@ -41,7 +41,7 @@ impl Source {
             // Programs that show PDF files go to the page.
             (Some(url), Some(page)) if !url.contains('#') => format!("{url}#page={page}"),
             (Some(url), _) => url.to_owned(),
-            (None, _) => links.passage(&hit.document, &hit.passage),
+            (None, _) => links.passage(&hit.document, &hit.passage, hit.readers.0.as_ref()),
         };
         let title = page.map_or(title.clone(), |page| format!("{title}, p. {page}"));
         Self { passage: hit.passage.clone(), url, title }
@@ -221,6 +221,7 @@ mod tests {
             score: 1.0,
             text: "t".into(),
             metadata: Default::default(),
+            readers: Default::default(),
         }
     }
 

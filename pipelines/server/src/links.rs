@@ -1,8 +1,8 @@
 //! Links to the documents that answers cite. They work in any browser: a server with tokens signs them, so that whoever
 //! was given the answer can open its documents without a token.
 //!
-//! A signed link names its caller and the caller's groups at that time. It opens one document, until it expires, and only
-//! what the caller may still read.
+//! A signed link names its caller and those of the caller's groups by which he may read the passage. It opens one document,
+//! until it expires, and only what the caller may still read.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value as Json, json};
+use turnflow_engine::document::Readers;
 use turnflow_engine::principal::{Present, Principals};
 
 use crate::app::{App, now};
@@ -41,8 +42,17 @@ pub struct Links {
 #[derive(Clone, Debug)]
 struct Signer {
     key: LinkKey,
-    /// The caller, the caller's groups, and when the link expires.
-    claims: Json,
+    caller: Arc<str>,
+    groups: Vec<Arc<str>>,
+    /// When its links expire, in seconds since the Unix epoch.
+    until: u64,
+}
+
+impl Signer {
+    /// What a link says: the caller, groups of the caller, and when it expires.
+    fn claims(&self, groups: &[&Arc<str>]) -> Json {
+        json!([self.caller, groups, self.until])
+    }
 }
 
 impl Links {
@@ -51,10 +61,12 @@ impl Links {
         // To the end of a day, so that an answer has the same links all day.
         let until = now().saturating_add((app.config().link_days * 86_400.0) as u64) / 86_400 * 86_400 + 86_399;
         let until = principal.until.map_or(until, |ends| ends.max(now()).min(until));
-        let signer = principal
-            .extra
-            .is_some()
-            .then(|| Signer { key: *served.link_key(), claims: json!([principal.name, principal.groups(), until]) });
+        let signer = principal.extra.is_some().then(|| Signer {
+            key: *served.link_key(),
+            caller: principal.name.clone(),
+            groups: principal.groups(),
+            until,
+        });
         Self { base: base(app.config(), headers), pipeline: served.name().clone(), signer }
     }
 
@@ -66,23 +78,30 @@ impl Links {
 
     /// When signed links end, in seconds since the Unix epoch; `None` if they do not.
     pub fn until(&self) -> Option<u64> {
-        self.signer.as_ref().and_then(|signer| signer.claims[2].as_u64())
+        self.signer.as_ref().map(|signer| signer.until)
     }
 
-    /// The link to a shared turn; `key` signs it.
+    /// The link to a shared turn; `key` signs it. The groups of its caller are kept with the turn.
     pub fn shared(&self, key: &LinkKey, id: &str) -> String {
         let pipeline = utf8_percent_encode(&self.pipeline, IN_QUERY);
-        let signed = self.signer.as_ref().map(|signer| signed(key, &signer.claims, &self.pipeline, id));
+        let signed = self.signer.as_ref().map(|signer| signed(key, &signer.claims(&[]), &self.pipeline, id));
         let signed = signed.map_or(String::new(), |signed| format!("&key={signed}"));
         format!("{}/shared/{id}?pipeline={pipeline}{signed}", self.base)
     }
 
-    /// The link to a passage in its document.
-    pub fn passage(&self, document: &str, passage: &str) -> String {
+    /// The link to a passage in its document. Without `readers`, who may read it is not known, and the link has all groups of
+    /// the caller.
+    pub fn passage(&self, document: &str, passage: &str, readers: Option<&Readers>) -> String {
         let of = |text: &str| utf8_percent_encode(text, IN_QUERY).to_string();
         let path = utf8_percent_encode(document, IN_PATH);
         let key = self.signer.as_ref().map_or(String::new(), |signer| {
-            format!("&key={}", signed(&signer.key, &signer.claims, &self.pipeline, document))
+            let counts = |group: &&Arc<str>| match readers {
+                None => true,
+                Some(Readers::All) => false,
+                Some(Readers::Groups(named)) => named.contains(group),
+            };
+            let groups: Vec<&Arc<str>> = signer.groups.iter().filter(counts).collect();
+            format!("&key={}", signed(&signer.key, &signer.claims(&groups), &self.pipeline, document))
         });
         let (base, pipeline, passage) = (&self.base, of(&self.pipeline), of(passage));
         format!("{base}/documents/{path}?pipeline={pipeline}&passage={passage}{key}#passage")
@@ -143,11 +162,12 @@ fn verified(key: &LinkKey, text: &str, pipeline: &str, document: &str) -> Option
 
 /// The groups with which a link opens a document; `None` if it does not.
 pub(crate) fn groups(app: &App, served: &Served, key: Option<&str>, document: &str) -> Option<Vec<Arc<str>>> {
-    opened(app, served, served.link_key(), key, document).map(|(_, groups)| groups)
+    let (caller, groups) = opened(app, served, served.link_key(), key, document)?;
+    present(app, &caller, groups)
 }
 
-/// The caller for whom a link opens something, and the groups with which it does; `None` if it does not: it is not signed by
-/// this server with this key for it, has expired, or its caller may use the pipeline no more.
+/// The caller for whom a link opens something, and the groups that it names; `None` if it does not: it is not signed by this
+/// server with this key for it, has expired, or its caller may use the pipeline no more.
 pub(crate) fn opened(
     app: &App,
     served: &Served,
@@ -168,10 +188,18 @@ pub(crate) fn opened(
     if allowed.is_some_and(|allowed| !allowed.iter().any(|of| of == pipeline)) {
         return None;
     }
+    Some((name, then))
+}
+
+/// Those of a caller's groups of an earlier time that the caller still has; `None` if the caller is gone.
+pub(crate) fn present(app: &App, caller: &str, then: Vec<Arc<str>>) -> Option<Vec<Arc<str>>> {
+    if app.tokens().is_empty() {
+        return Some(then);
+    }
     let mut fields = Map::new();
-    fields.insert("name".to_owned(), name.clone().into());
+    fields.insert("name".to_owned(), caller.into());
     fields.insert("groups".to_owned(), json!(then));
-    let groups = match app.tokens().callers().now(&fields) {
+    match app.tokens().callers().now(&fields) {
         Present::Gone => None,
         Present::Unknown => Some(then),
         Present::Is(fields) => {
@@ -182,8 +210,7 @@ pub(crate) fn opened(
             };
             Some(then.into_iter().filter(|group| now.contains(&&**group)).collect())
         }
-    };
-    groups.map(|groups| (name, groups))
+    }
 }
 
 #[cfg(test)]
@@ -203,6 +230,31 @@ mod tests {
         for wrong in [&*forged, "", ".", "a.b", &text[..text.len() - 1]] {
             assert_eq!(verified(&key, wrong, "p", "d"), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_link_names_the_groups_that_open_its_passage() {
+        let signer = Signer {
+            key: [7; 32],
+            caller: "ann".into(),
+            groups: (0..3000).map(|n| format!("group {n}").into()).collect(),
+            until: 9,
+        };
+        let links = Links { base: String::new(), pipeline: "p".into(), signer: Some(signer) };
+        let groups = |readers: Option<&Readers>| {
+            let link = links.passage("d", "d#0", readers);
+            let key = link.split_once("&key=").unwrap().1.split('#').next().unwrap();
+            let (caller, groups, until) = verified(&[7; 32], key, "p", "d").unwrap();
+            assert_eq!((caller.as_str(), until), ("ann", 9));
+            (groups.iter().map(ToString::to_string).collect::<Vec<_>>(), link.len())
+        };
+        let named = |names: &[&str]| Readers::Groups(names.iter().map(|name| Arc::from(*name)).collect());
+        let (some, length) = groups(Some(&named(&["group 7", "board", "group 2999"])));
+        assert_eq!(some, ["group 7", "group 2999"]);
+        assert!(length < 200, "{length}");
+        assert!(groups(Some(&Readers::All)).0.is_empty() && groups(Some(&named(&["*"]))).0.is_empty());
+        assert_eq!(groups(None).0.len(), 3000, "a record that was read does not say who may read it");
+        assert!(links.shared(&[8; 32], "id").len() < 200);
     }
 
     #[test]

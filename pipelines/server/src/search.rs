@@ -170,7 +170,7 @@ fn told(hits: &Hits, top: Option<usize>, pipeline: &str, node: &str, epoch: u64,
     let found = hits.hits.iter().take(top.unwrap_or(usize::MAX)).map(|hit: &Hit| {
         let mut record = serde_json::to_value(HitRecord::from(hit)).unwrap_or_default();
         record["title"] = json!(hit.chunk.title);
-        record["page"] = json!(links.passage(&hit.chunk.document, &hit.chunk.id));
+        record["page"] = json!(links.passage(&hit.chunk.document, &hit.chunk.id, Some(&hit.chunk.readers)));
         record["url"] = json!(Source::of(&HitRecord::from(hit), links, &HashMap::new()).url);
         record
     });

@@ -26,7 +26,7 @@ use crate::body::{Content, InPath, Params};
 use crate::citations::Sources;
 use crate::cited::{MAKING, document_of};
 use crate::error::ApiError;
-use crate::links::{LinkKey, Links, is_signed, opened};
+use crate::links::{LinkKey, Links, is_signed, opened, present};
 use crate::page;
 use crate::served::Served;
 use crate::stored::{ResponseStore, StoredResponse, call};
@@ -189,9 +189,11 @@ pub async fn read(
     };
     let named = |served: &&Arc<Served>| params.pipeline.as_deref().is_none_or(|name| **served.name() == *name);
     let served = app.pipelines().iter().find(named).ok_or_else(refused)?;
-    let (caller, groups) = opened(&app, served, &share_key(served), params.key.as_deref(), &id).ok_or_else(refused)?;
+    let (caller, _) = opened(&app, served, &share_key(served), params.key.as_deref(), &id).ok_or_else(refused)?;
     let store = served.shares().ok_or_else(refused)?;
-    let found = call(&store, move |store| store.get(&id, &caller)).await?.ok_or_else(refused)?;
+    let of = caller.clone();
+    let found = call(&store, move |store| store.get(&id, &of)).await?.ok_or_else(refused)?;
+    let groups = present(&app, &caller, found.groups.clone()).ok_or_else(refused)?;
     let still = app.tokens().is_empty()
         || found.groups.iter().all(|group| groups.contains(group)) && app.tokens().callers().may_have(&found.principal);
     if !still {

@@ -10,6 +10,7 @@ fn record(status: Status, answer: &str, hits: &[(&str, &str)]) -> AnswerRecord {
         score: 1.0,
         text: (*text).into(),
         metadata: Default::default(),
+        readers: Default::default(),
     };
     AnswerRecord {
         conversation_id: "c".into(),
