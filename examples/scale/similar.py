@@ -64,7 +64,7 @@ def others(texts, chance):
         "case and marks": [text.lower().rstrip("?. ") for text in texts],
         "politeness": ["Hi, please tell me: " + text for text in low],
         "little words": [changed for text in texts if (changed := replaced(text, {
-            "What is": "What's", "How do I": "How can I", "Can I": "Could I", "the": "a", "a": "the"}))],
+            "What is": "What's", "the": "a", "a": "the"}))],
         "other words": [changed for text in texts if (changed := replaced(text, {
             "What": "Which", "required": "needed", "requirements": "obligations", "must": "has to", "get": "obtain",
             "buy": "purchase", "difference": "distinction", "How can I": "What is the way to"}))],

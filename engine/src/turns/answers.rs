@@ -20,6 +20,9 @@ use crate::document::Chunk;
 use crate::filter::Filter;
 use crate::record::{Answer, Hit, Hits, Turn, Utterance, Value};
 
+/// Maximum number of questions with the same words that one is compared with; the newest count.
+const MOST_ALIKE: usize = 16;
+
 /// What decides an answer, as a hash.
 pub type AnswerKey = [u8; 16];
 
@@ -223,7 +226,7 @@ impl AnswerCache {
     pub fn alike(&self, words: &AnswerKey) -> Vec<(AnswerKey, Arc<str>)> {
         let state = self.state.lock();
         let question = |key: &AnswerKey| Some((*key, state.answers.peek(key)?.values.question.as_ref()?.1.clone()));
-        state.alike.get(words).into_iter().flatten().filter_map(question).collect()
+        state.alike.get(words).into_iter().flatten().rev().take(MOST_ALIKE).filter_map(question).collect()
     }
 
     /// The answer of a question that is nearly the same, and the question; both hold at this epoch.
