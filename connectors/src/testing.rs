@@ -239,7 +239,8 @@ pub(crate) fn answer() -> AnswerRecord {
             score: 0.5,
             text: "Records are kept.\nFor seven years.".into(),
             metadata: Default::default(),
-            readers: Default::default(),
+            corpus: Default::default(),
+            found: Default::default(),
         }],
         stamp: Provenance {
             pipeline: "p".into(),

@@ -3,14 +3,15 @@
 //! A chunk has two keys: its id (`document#n`), which answers cite and qrels name, and the hash of
 //! its content, which avoids repeated work: two chunks with equal content are embedded once.
 
+mod place;
 mod text;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::place::{Corpus, Place};
 pub use self::text::Text;
 use crate::metadata::{FieldValue, Metadata};
 
@@ -66,19 +67,25 @@ impl Document {
 
     /// Where each of its pages begins in its text, in bytes; `None` if it does not say so.
     pub fn page_starts(&self) -> Option<Vec<usize>> {
-        self.by_page(PAGE_OFFSETS).filter(|starts: &Vec<usize>| starts.is_sorted())
+        let Some(FieldValue::Text(starts)) = self.metadata.get(PAGE_OFFSETS) else { return None };
+        page_starts(starts)
     }
 
     /// How far the text of each page can be trusted, from 0 to 1; `None` if nothing is in doubt.
     pub fn page_confidence(&self) -> Option<Vec<f64>> {
-        self.by_page(PAGE_CONFIDENCE)
+        let Some(FieldValue::Text(shares)) = self.metadata.get(PAGE_CONFIDENCE) else { return None };
+        by_page(shares)
     }
+}
 
-    /// A value for each page.
-    fn by_page<T: std::str::FromStr>(&self, field: &str) -> Option<Vec<T>> {
-        let Some(FieldValue::Text(values)) = self.metadata.get(field) else { return None };
-        values.split(' ').map(|value| value.parse().ok()).collect()
-    }
+/// Where each page begins, as the field [`PAGE_OFFSETS`] says it; `None` if it is no such list.
+pub(crate) fn page_starts(text: &str) -> Option<Vec<usize>> {
+    by_page(text).filter(|starts: &Vec<usize>| starts.is_sorted())
+}
+
+/// A value for each page.
+fn by_page<T: std::str::FromStr>(values: &str) -> Option<Vec<T>> {
+    values.split(' ').map(|value| value.parse().ok()).collect()
 }
 
 /// The BLAKE3 hash of a chunk's title and text: 32 bytes.
@@ -165,27 +172,16 @@ impl Readers {
     }
 }
 
-/// The number of a passage in its corpus, which filters refer to. It is assigned once, when the passage enters the
-/// corpus, and passages of an epoch have different numbers. Passages are compared without it.
-#[derive(Clone, Debug, Default)]
-pub struct Place(OnceLock<u32>);
-
-impl Place {
-    /// The number; `None` if the passage is in no corpus yet.
-    pub fn get(&self) -> Option<u32> {
-        self.0.get().copied()
-    }
-
-    /// Assigns the number; returns the one that it has if there was one before.
-    pub fn assign(&self, number: u32) -> u32 {
-        *self.0.get_or_init(|| number)
-    }
-}
-
 impl Chunk {
     /// Its number in its document, from 0.
     pub fn number(&self) -> usize {
         self.id.strip_prefix(&*self.document).and_then(|rest| rest.strip_prefix('#')?.parse().ok()).unwrap_or_default()
+    }
+
+    /// By what it differs from the other passages that a turn can find: in corpora of one pipeline, documents may have the same
+    /// ids.
+    pub fn identity(&self) -> (Option<Corpus>, Arc<str>) {
+        (self.place.corpus(), self.id.clone())
     }
 
     /// What is compared. The text may be on disk. The id comes first: chunks mostly arrive in the order of their ids, and
@@ -228,7 +224,8 @@ impl Chunk {
     /// Another text of the same document, with the same metadata and readers.
     pub fn derived(&self, id: Arc<str>, title: Arc<str>, text: Text) -> Self {
         let (metadata, readers) = (self.metadata.clone(), self.readers.clone());
-        Self { metadata, readers, ..Self::new(id, self.document.clone(), title, text) }
+        let place = self.place.of_derived();
+        Self { metadata, readers, place, ..Self::new(id, self.document.clone(), title, text) }
     }
 
     /// A copy that is in no corpus.

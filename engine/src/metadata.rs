@@ -13,13 +13,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value as Json};
 
+use crate::document::{PAGE_CONFIDENCE, PAGE_OFFSETS, page_starts};
+
 /// Maximum nesting depth of a field. Anything deeper is left out.
 const DEEPEST: usize = 32;
 /// Maximum size of a field, in bytes of its texts and 16 for each other value. A larger field is left out, such as a
 /// vector or a second text of the document.
 pub const FIELD_BYTES: usize = 16 << 10;
 
-/// Maximum size of all fields of a document, in the same measure.
+/// Maximum size of a field that has a value for each page of a document: that of some 100,000 pages. Passages do not have it.
+pub const PAGES_BYTES: usize = 1 << 20;
+
+/// Maximum size of all other fields of a document, in the same measure.
 pub const ALL_BYTES: usize = 64 << 10;
 
 /// The value of a field.
@@ -217,13 +222,21 @@ pub struct Metadata(Option<Arc<BTreeMap<Arc<str>, FieldValue>>>);
 
 impl Metadata {
     /// The fields of a JSON object. Nulls are left out, and so are fields larger than [`FIELD_BYTES`], and fields after
-    /// [`ALL_BYTES`]; the names of these are returned.
+    /// [`ALL_BYTES`]; the names of these are returned. The fields of a document's pages may be larger ([`PAGES_BYTES`]).
     pub fn of(fields: &Map<String, Json>) -> (Self, Vec<String>) {
         let mut kept = BTreeMap::new();
         let mut large = Vec::new();
         let mut left = ALL_BYTES;
+        let has_pages = fields.get(PAGE_OFFSETS).and_then(Json::as_str).is_some_and(|text| page_starts(text).is_some());
         for (name, value) in fields {
             let value = FieldValue::of(value);
+            if has_pages && [PAGE_OFFSETS, PAGE_CONFIDENCE].contains(&&**name) {
+                match value {
+                    Some(value) if value.bytes() <= PAGES_BYTES => drop(kept.insert(name.as_str().into(), value)),
+                    _ => large.push(name.clone()),
+                }
+                continue;
+            }
             let bytes = value.as_ref().map_or(0, |value| name.len() + value.bytes());
             let fits = bytes <= FIELD_BYTES.min(left);
             left -= if fits { bytes } else { 0 };
@@ -403,6 +416,25 @@ mod tests {
         assert_eq!(large, ["vector"]);
         assert_eq!(metadata.values("small").len(), 1);
         assert!(metadata.values("deep").is_empty());
+    }
+
+    #[test]
+    fn the_fields_of_pages_may_be_larger() {
+        let starts: Vec<String> = (0..50_000).map(|page| (page * 2000).to_string()).collect();
+        let starts = starts.join(" ");
+        let row = json!({"author": "Ada", PAGE_OFFSETS: starts, PAGE_CONFIDENCE: vec!["0.25"; 50_000].join(" ")});
+        let (metadata, large) = Metadata::of(row.as_object().unwrap());
+        assert_eq!((metadata.fields().count(), large.len()), (3, 0));
+        // Passages keep what is no list of pages, so it has the size of other fields.
+        for row in [
+            json!({PAGE_OFFSETS: format!("{starts} 0")}),
+            json!({PAGE_OFFSETS: "x ".repeat(20_000)}),
+            json!({PAGE_CONFIDENCE: "0.5 ".repeat(20_000)}),
+            json!({PAGE_OFFSETS: vec![starts.clone(); 3].join(" ")}),
+        ] {
+            let (metadata, large) = Metadata::of(row.as_object().unwrap());
+            assert_eq!((metadata.is_empty(), large.len()), (true, 1));
+        }
     }
 
     #[test]

@@ -305,13 +305,17 @@ impl Plan {
         self.models.get(name).is_some_and(|model| model.optional) && !models.contains_key(name)
     }
 
-    /// The aliases of its corpora.
+    /// The aliases of its corpora, and which of them have the same documents.
     pub fn aliases(&self) -> Aliases {
         let of = |corpus: &PlannedCorpus| {
             let name = corpus.name.clone();
             corpus.aliases.clone().into_iter().map(move |alias| (alias, name.clone()))
         };
-        Aliases::new(self.corpora.iter().flat_map(of))
+        let sources = self.corpora.iter().map(|corpus| {
+            let own = corpus.source.is_of_one_corpus().then(|| corpus.name.clone());
+            (corpus.name.clone(), (corpus.source_name, format!("{:?}", corpus.source), own))
+        });
+        Aliases::new(self.corpora.iter().flat_map(of)).with_sources(sources)
     }
 
     /// The name of the corpus that a turn with this `collection` means, if there is one.

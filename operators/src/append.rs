@@ -54,7 +54,7 @@ impl Function for AppendConfig {
 /// Keeps each passage at its first occurrence.
 fn append(lists: &[&[Hit]], top: usize) -> Vec<Hit> {
     let mut seen = HashSet::new();
-    let new = lists.iter().copied().flatten().filter(|hit| seen.insert(hit.chunk.id.clone()));
+    let new = lists.iter().copied().flatten().filter(|hit| seen.insert(hit.chunk.identity()));
     new.take(top).zip(1_u32..).map(|(hit, place)| Hit { chunk: hit.chunk.clone(), score: 1.0 / place as f32 }).collect()
 }
 

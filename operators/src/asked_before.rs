@@ -203,7 +203,7 @@ impl Operator for AskedBefore {
             let texts = if self.asked.labelled.is_empty() { Vec::new() } else { texts };
             let known = self.asked.vectors().await?;
             let vectors = self.asked.embedder.embed(texts, Role::Query, Priority::Turn).await?;
-            let mut found: BTreeMap<Arc<str>, (f32, Arc<Chunk>)> = BTreeMap::new();
+            let mut found: BTreeMap<_, (f32, Arc<Chunk>)> = BTreeMap::new();
             for vector in &vectors {
                 let mut scores: Vec<_> = self.asked.scores(vector, known).into_iter().collect();
                 scores.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
@@ -218,10 +218,11 @@ impl Operator for AskedBefore {
                 let passages = passages.filter(|(chunks, _)| !chunks.is_empty()).take(self.config.top);
                 for (chunk, score) in passages.flat_map(|(chunks, score)| chunks.into_iter().map(move |of| (of, score)))
                 {
-                    let best = found.entry(chunk.id.clone()).or_insert((score, chunk));
+                    let best = found.entry(chunk.identity()).or_insert((score, chunk));
                     best.0 = best.0.max(score);
                 }
             }
+            self.config.corpus.found(&call.turn, &call.snapshot, found.values().map(|(_, chunk)| chunk));
             let mut hits = found.into_values().map(|(score, chunk)| Hit { chunk, score }).collect();
             rank(&mut hits, self.config.top);
             Ok(Value::Hits(Arc::new(Hits { query, hits })))

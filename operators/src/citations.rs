@@ -4,6 +4,7 @@
 //! an index (`rows[0]`), an interval (`[0, 1]`), years (`[2019, 2020]`), the text of a link (`[12](…)`), a footnote's
 //! definition. A number in brackets that could be a citation, and names no passage, is removed.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::code::Code;
@@ -68,6 +69,23 @@ pub fn marks(text: &str, passages: usize) -> Vec<Mark> {
         }
     }
     found
+}
+
+/// A text to quote: what looks like a mark in it is its own, and is in parentheses, so that it cites no passage.
+pub fn quoted(text: &str) -> Cow<'_, str> {
+    let marks = marks(text, LARGEST);
+    if marks.is_empty() {
+        return text.into();
+    }
+    let (mut out, mut copied) = (String::with_capacity(text.len()), 0);
+    for Mark { bytes, .. } in marks {
+        let inner = text[bytes.clone()].trim_matches(['[', ']', '【', '】', '［', '］']);
+        out.push_str(&text[copied..bytes.start]);
+        out.push_str(&format!("({inner})"));
+        copied = bytes.end;
+    }
+    out.push_str(&text[copied..]);
+    out.into()
 }
 
 /// What is to be done with brackets.

@@ -127,9 +127,8 @@ fn measure(lists: &[(&str, &[Hit])]) -> BTreeMap<String, f64> {
         signals.insert(format!("{name} spread"), score(0) - rest);
     }
     for depth in [1, 3, 5, 10] {
-        let first =
-            |hits: &[Hit]| -> HashSet<Arc<str>> { hits.iter().take(depth).map(|hit| hit.chunk.id.clone()).collect() };
-        let sets: Vec<HashSet<Arc<str>>> = lists.iter().map(|(_, hits)| first(hits)).collect();
+        let first = |hits: &[Hit]| -> HashSet<_> { hits.iter().take(depth).map(|hit| hit.chunk.identity()).collect() };
+        let sets: Vec<HashSet<_>> = lists.iter().map(|(_, hits)| first(hits)).collect();
         let mut shares = Vec::new();
         for (at, one) in sets.iter().enumerate() {
             shares.extend(sets[at + 1..].iter().map(|other| one.intersection(other).count() as f64 / depth as f64));

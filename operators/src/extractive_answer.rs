@@ -25,6 +25,7 @@ use turnflow_engine::component::{
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::{Answer, Hit, Hits, PortType, Status, Value};
 
+use crate::citations::quoted;
 use crate::models::embedder;
 use crate::sentences::sentence_ranges;
 use crate::words::{is_function, lower, words};
@@ -283,7 +284,8 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
     if norms > 0.0 { dot(a, b) / norms } else { 0.0 }
 }
 
-/// Joins the nearest sentences in reading order, each with its citation; also returns the best cosine.
+/// Joins the nearest sentences in reading order, each with its citation; also returns the best cosine. References of the
+/// passages themselves are no citations.
 fn compose(sentences: &[Sentence], cosines: &[f32], most: usize, margin: f32) -> (String, Option<f32>) {
     let mut order: Vec<usize> = (0..sentences.len().min(cosines.len())).collect();
     order.sort_by(|&a, &b| cosines[b].total_cmp(&cosines[a]).then(a.cmp(&b)));
@@ -291,7 +293,7 @@ fn compose(sentences: &[Sentence], cosines: &[f32], most: usize, margin: f32) ->
     let best = cosines[first];
     let mut chosen: Vec<usize> = order.into_iter().take(most).filter(|&at| cosines[at] >= best - margin).collect();
     chosen.sort_unstable();
-    let cite = |at: usize| format!("{} [{}]", sentences[at].text, sentences[at].passage + 1);
+    let cite = |at: usize| format!("{} [{}]", quoted(&sentences[at].text), sentences[at].passage + 1);
     (chosen.into_iter().map(cite).collect::<Vec<_>>().join(" "), Some(best))
 }
 
@@ -307,6 +309,10 @@ mod tests {
         assert_eq!(compose(&sentences, &[0.5, 0.1, 0.55], 2, 0.1), ("A. [1] C. [3]".into(), Some(0.55)));
         assert_eq!(compose(&sentences, &[0.2, 0.1, 0.55], 2, 0.1), ("C. [3]".into(), Some(0.55)));
         assert_eq!(compose(&[], &[], 2, 0.1), (String::new(), None));
+        let own = [sentence(1, "Numbers fell by half [3], says the survey of 1990.[1, 2]")];
+        let (text, _) = compose(&own, &[0.5], 2, 0.1);
+        assert_eq!(text, "Numbers fell by half (3), says the survey of 1990.(1, 2) [2]");
+        assert_eq!(crate::citations::check(&text, 3).passages, [2]);
     }
 
     #[test]

@@ -17,10 +17,10 @@ pub(crate) fn min_max(scores: &[f32]) -> Vec<f32> {
 
 /// Sums `score(list, rank)` over the lists that contain a passage; best first. Ranks count from 0.
 pub(crate) fn fuse(lists: &[&[Hit]], top: usize, score: impl Fn(usize, usize) -> f32) -> Vec<Hit> {
-    let mut sums: BTreeMap<&str, (f32, &Arc<Chunk>)> = BTreeMap::new();
+    let mut sums: BTreeMap<_, (f32, &Arc<Chunk>)> = BTreeMap::new();
     for (list, hits) in lists.iter().enumerate() {
         for (place, hit) in hits.iter().enumerate() {
-            sums.entry(&hit.chunk.id).or_insert((0.0, &hit.chunk)).0 += score(list, place);
+            sums.entry(hit.chunk.identity()).or_insert((0.0, &hit.chunk)).0 += score(list, place);
         }
     }
     let mut hits = sums.into_values().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect();

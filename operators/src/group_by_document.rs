@@ -107,6 +107,9 @@ impl Operator for GroupByDocument {
             for Hit { chunk, score } in grouped(hits, self.0.score) {
                 let document = &chunk.document;
                 let whole = reader.as_ref().map(|reader| reader.find(document, &call.turn));
+                if let Some(corpus) = &self.0.corpus {
+                    corpus.found(&call.turn, &call.snapshot, whole.iter().flatten());
+                }
                 let chunk = match whole.as_deref() {
                     None => of_document(&chunk),
                     Some([whole]) => of_document(whole),
@@ -145,9 +148,10 @@ fn of_document(chunk: &Arc<Chunk>) -> Arc<Chunk> {
 
 /// One hit for each document: its best passage with the document's score.
 fn grouped(hits: &[Hit], score: Score) -> Vec<Hit> {
-    let mut documents: BTreeMap<&Arc<str>, (f32, Hit)> = BTreeMap::new();
+    let mut documents: BTreeMap<_, (f32, Hit)> = BTreeMap::new();
     for hit in hits {
-        let entry = documents.entry(&hit.chunk.document).or_insert_with(|| (0.0, hit.clone()));
+        let entry =
+            documents.entry((hit.chunk.place.corpus(), &hit.chunk.document)).or_insert_with(|| (0.0, hit.clone()));
         entry.0 += hit.score;
         let is_better = hit.score.total_cmp(&entry.1.score).then_with(|| entry.1.chunk.id.cmp(&hit.chunk.id));
         if is_better.is_gt() {

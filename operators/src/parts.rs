@@ -12,9 +12,9 @@ pub(crate) fn merge(mut lists: Vec<Vec<Hit>>, top: usize) -> Vec<Hit> {
     if lists.len() == 1 {
         return lists.pop().unwrap_or_default();
     }
-    let mut best: BTreeMap<Arc<str>, (f32, Arc<Chunk>)> = BTreeMap::new();
+    let mut best: BTreeMap<_, (f32, Arc<Chunk>)> = BTreeMap::new();
     for hit in lists.into_iter().flatten() {
-        let entry = best.entry(hit.chunk.id.clone()).or_insert((hit.score, hit.chunk));
+        let entry = best.entry(hit.chunk.identity()).or_insert((hit.score, hit.chunk));
         entry.0 = entry.0.max(hit.score);
     }
     let mut hits = best.into_values().map(|(score, chunk)| Hit { chunk, score }).collect();

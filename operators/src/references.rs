@@ -88,16 +88,17 @@ impl Operator for References {
             let named = ids(field);
             let (chunks, missing): (Vec<_>, Vec<_>) =
                 named.map(|id| (id, reader.find(id, &call.turn))).partition(|(_, found)| !found.is_empty());
+            self.0.corpus.found(&call.turn, &call.snapshot, chunks.iter().flat_map(|(_, found)| found));
             for (id, _) in missing {
                 call.warnings.add(format!("`{id}` is not in the corpus"));
             }
             let mut hits: Vec<Hit> = Vec::new();
-            let mut there: HashSet<Arc<str>> = HashSet::new();
+            let mut there: HashSet<_> = HashSet::new();
             let meets = |chunk: &Arc<Chunk>| {
                 self.0.filter.as_ref().is_none_or(|filter| filter.holds(&chunk.metadata, &call.turn))
             };
             for chunk in chunks.into_iter().flat_map(|(_, found)| found).filter(meets) {
-                if hits.len() < self.0.top && there.insert(chunk.id.clone()) {
+                if hits.len() < self.0.top && there.insert(chunk.identity()) {
                     hits.push(Hit { chunk, score: 1.0 / (hits.len() + 1) as f32 });
                 }
             }

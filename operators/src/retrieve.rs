@@ -110,6 +110,7 @@ impl<S: Search> Operator for Retriever<S> {
             let watch = if others.is_some() { &none } else { &call.watch };
             let notes = Notes { warnings, watch };
             let lists = self.search.search(index, texts, self.top, &permitted, notes).await?;
+            self.corpus.found(&call.turn, &call.snapshot, lists.iter().flatten().map(|hit| &hit.chunk));
             Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.top) })))
         }
         .boxed()

@@ -82,10 +82,10 @@ impl Function for RrfConfig {
 
 /// Sums weight / (k + rank) over the lists, with ranks from 1.
 pub fn fuse(lists: &[&[Hit]], k: f32, weights: &[f32], top: usize) -> Vec<Hit> {
-    let mut scores: HashMap<&str, (f32, &Hit)> = HashMap::new();
+    let mut scores: HashMap<_, (f32, &Hit)> = HashMap::new();
     for (list, weight) in lists.iter().zip(weights) {
         for (at, hit) in list.iter().enumerate() {
-            scores.entry(&hit.chunk.id).or_insert((0.0, hit)).0 += weight / (k + (at + 1) as f32);
+            scores.entry(hit.chunk.identity()).or_insert((0.0, hit)).0 += weight / (k + (at + 1) as f32);
         }
     }
     let mut hits = scores.into_values().map(|(score, hit)| Hit { chunk: hit.chunk.clone(), score }).collect();

@@ -20,6 +20,12 @@ pub fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
     let mut joined = false;
     let unwrapped = end_trails(unwrap_lines(text));
     for (at, piece) in unwrapped.split_sentence_bound_indices() {
+        let referred = ranges.last_mut().map_or(0, |last| {
+            let length = if last.1 == at { reference(&unwrapped[..at], piece) } else { 0 };
+            last.1 += length;
+            length
+        });
+        let (at, piece) = (at + referred, &piece[referred..]);
         let trimmed = piece.trim();
         if trimmed.is_empty() {
             joined = false;
@@ -34,6 +40,22 @@ pub fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
         joined = !piece.ends_with('\n') && continues(trimmed);
     }
     ranges
+}
+
+/// The length of what belongs to the sentence before a piece: the rest of a reference behind its full stop, as in
+/// `since 1990.[3][4] It`. UAX 29 ends the sentence within the brackets.
+fn reference(before: &str, piece: &str) -> usize {
+    let mut is_open = before.ends_with(['[', '【']);
+    let mut length = 0;
+    for (at, c) in piece.char_indices() {
+        match c {
+            '[' | '【' if !is_open => is_open = true,
+            ']' | '】' if is_open && at > 0 => (is_open, length) = (false, at + c.len_utf8()),
+            '0'..='9' | ',' | ' ' | '-' | '–' if is_open => {}
+            _ => break,
+        }
+    }
+    length
 }
 
 /// Replaces line ends of wrapped lines with spaces. The length in bytes does not change, so ranges of the result are
@@ -113,6 +135,11 @@ mod tests {
             ("One. Two! Three?", vec!["One.", "Two!", "Three?"]),
             ("See e.g. the manual. Then go.", vec!["See e.g. the manual.", "Then go."]),
             ("1. First step. 2. Second step.", vec!["1. First step.", "2. Second step."]),
+            (
+                "It fell since 1990.[3] It eats grass.[4][5, 6]",
+                vec!["It fell since 1990.[3]", "It eats grass.[4][5, 6]"],
+            ),
+            ("A.[1][2] B.[see this] C.", vec!["A.[1][2]", "B.[see this] C."]),
             ("A heading\n\nA sentence.", vec!["A heading", "A sentence."]),
             (
                 "It is serviced every year in\nOctober. Then\nagain.",

@@ -135,6 +135,10 @@ impl CorpusSourceConfig for DocumentsConfig {
         format!("max_bytes: {}{ocr}", self.max_bytes)
     }
 
+    fn is_of_one_corpus(&self) -> bool {
+        true
+    }
+
     fn models(&self) -> Vec<ModelUse<'_>> {
         ocr::models(self.ocr_model.as_deref())
     }

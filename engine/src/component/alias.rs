@@ -4,6 +4,7 @@
 //! `mt-rag-clapnq-elser-512-100-20240503`. With `aliases: ["mt-rag-clapnq-*"]`, the corpus `clapnq`
 //! answers such turns.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -79,9 +80,20 @@ impl<'de> Deserialize<'de> for Alias {
     }
 }
 
-/// The aliases of all corpora of a plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Aliases(Vec<(Alias, Arc<str>)>);
+/// The aliases of all corpora of a plan, and which corpora have the same documents. Compared by the aliases.
+#[derive(Clone, Debug, Default)]
+pub struct Aliases {
+    all: Vec<(Alias, Arc<str>)>,
+    /// For each corpus, the first one with its source.
+    first_of_source: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+impl PartialEq for Aliases {
+    fn eq(&self, other: &Self) -> bool {
+        self.all == other.all
+    }
+}
+impl Eq for Aliases {}
 
 impl Aliases {
     /// The aliases, each with its corpus.
@@ -89,12 +101,30 @@ impl Aliases {
         let mut aliases: Vec<_> = aliases.into_iter().collect();
         // Names without `*` take precedence.
         aliases.sort_by_key(|(alias, _)| alias.is_pattern());
-        Self(aliases)
+        Self { all: aliases, first_of_source: BTreeMap::new() }
+    }
+
+    /// Adds the sources of all corpora: corpora with equal ones have the same documents, cut in several ways.
+    #[must_use]
+    pub fn with_sources<S: Ord>(mut self, sources: impl IntoIterator<Item = (Arc<str>, S)>) -> Self {
+        let mut first: BTreeMap<S, Arc<str>> = BTreeMap::new();
+        for (corpus, source) in sources {
+            let name = first.entry(source).or_insert_with(|| corpus.clone()).clone();
+            self.first_of_source.insert(corpus, name);
+        }
+        self
+    }
+
+    /// The name under which passages of a corpus are told from those of others, whose documents may have the same ids: that of
+    /// the first corpus with its source. `None` if no corpus has another source.
+    pub fn told_apart(&self, corpus: &str) -> Option<&Arc<str>> {
+        let name = self.first_of_source.get(corpus)?;
+        self.first_of_source.values().any(|other| other != name).then_some(name)
     }
 
     /// The corpus that has an alias for this name.
     pub fn corpus(&self, name: &str) -> Option<&Arc<str>> {
-        self.0.iter().find(|(alias, _)| alias.matches(name)).map(|(_, corpus)| corpus)
+        self.all.iter().find(|(alias, _)| alias.matches(name)).map(|(_, corpus)| corpus)
     }
 }
 
@@ -147,5 +177,18 @@ mod tests {
         assert_eq!(aliases.corpus("ab").map(|name| &**name), Some("exact"));
         assert_eq!(aliases.corpus("abc").map(|name| &**name), Some("wide"));
         assert_eq!(aliases.corpus("b"), None);
+    }
+
+    #[test]
+    fn corpora_with_one_source_have_the_same_documents() {
+        let of = |sources: &[(&str, u8)]| {
+            let sources = sources.iter().map(|(corpus, source)| (Arc::from(*corpus), *source));
+            Aliases::default().with_sources(sources.collect::<Vec<_>>())
+        };
+        let one = of(&[("parts", 1), ("whole", 1)]);
+        assert_eq!((one.told_apart("parts"), one.told_apart("whole")), (None, None));
+        let two = of(&[("a", 1), ("b", 2), ("c", 1)]);
+        let told = |corpus: &str| two.told_apart(corpus).map(|name| &**name);
+        assert_eq!([told("a"), told("b"), told("c"), told("d")], [Some("a"), Some("b"), Some("a"), None]);
     }
 }

@@ -46,6 +46,10 @@ pub trait CorpusSourceConfig: Configured + Debug + Send + Sync {
     fn reads(&self, _file: &Path) -> bool {
         false
     }
+    /// Whether each corpus has documents of its own. Otherwise, corpora with the same settings have the same documents.
+    fn is_of_one_corpus(&self) -> bool {
+        false
+    }
     /// The models it uses. [`ComponentContext::model`] has them when it is built, without an optional one that could not be
     /// loaded.
     fn models(&self) -> Vec<ModelUse<'_>> {

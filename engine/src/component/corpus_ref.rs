@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::OperatorError;
 use super::{CorpusSnapshot, Snapshot};
+use crate::document::{Chunk, Corpus};
 use crate::record::Turn;
 
 /// The corpus that a retriever reads.
@@ -56,5 +57,15 @@ impl CorpusRef {
             name: name.to_owned(),
             known: snapshot.corpora.keys().map(|name| name.to_string()).collect::<Vec<_>>().join(", "),
         })
+    }
+
+    /// Notes that these passages were found in this turn's corpus, if there are others with other documents: only then two may
+    /// have one id. Every operator that finds passages in a corpus must do so before it merges or returns them.
+    pub fn found<'a>(&self, turn: &Turn, snapshot: &Snapshot, passages: impl IntoIterator<Item = &'a Arc<Chunk>>) {
+        let name = snapshot.real_name(self, turn);
+        let name = name.as_ref().and_then(|name| snapshot.aliases.told_apart(name));
+        if let Some(corpus) = name.and_then(|name| Corpus::named(name)) {
+            passages.into_iter().for_each(|passage| passage.place.found_in(corpus));
+        }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::{Hit, Status};
-use crate::document::{Readers, Text};
+use crate::document::{Corpus, Readers, Text};
 use crate::inference::tokens::Tokens;
 use crate::metadata::Metadata;
 
@@ -48,23 +48,55 @@ pub struct HitRecord {
     /// Its document's fields.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
-    /// Who may read it. Not written.
+    /// The corpus in which it was found, or the first one with the same source, if the pipeline has several sources: their
+    /// documents may have the same ids.
+    #[serde(default, skip_serializing_if = "KnownCorpus::is_unknown")]
+    pub corpus: KnownCorpus,
+    /// What the process knows of it that has found it. Not written.
     #[serde(skip)]
-    pub readers: KnownReaders,
+    pub found: Found,
 }
 
-/// Who may read a passage, in the process that has found it; `None` in a record that was read. Not compared.
+/// What a process knows of a passage that it has found. Nothing is known in a record that was read. Not compared.
 #[derive(Clone, Debug, Default)]
-pub struct KnownReaders(pub Option<Readers>);
+pub struct Found {
+    /// Who may read it.
+    pub readers: Option<Readers>,
+    /// Tells the passage's text from others, if the record has it as its corpus does.
+    pub text: Option<u32>,
+}
 
-impl PartialEq for KnownReaders {
+impl PartialEq for Found {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
+/// The name of a passage's corpus, if it is known. What is not known is equal to each.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KnownCorpus(pub Option<Arc<str>>);
+
+impl KnownCorpus {
+    fn is_unknown(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl PartialEq for KnownCorpus {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_none() || other.0.is_none() || self.0 == other.0
+    }
+}
+
 fn number_or_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     Ok(Option::<f32>::deserialize(from)?.unwrap_or(f32::NAN))
+}
+
+/// A number that tells a text from others: the first bytes of its hash.
+pub fn text_mark(text: &str) -> u32 {
+    let [a, b, c, d, ..] = *blake3::hash(text.as_bytes()).as_bytes();
+    u32::from_be_bytes([a, b, c, d])
 }
 
 impl From<&Hit> for HitRecord {
@@ -75,7 +107,11 @@ impl From<&Hit> for HitRecord {
             score: hit.score,
             text: hit.chunk.text.on_heap(),
             metadata: hit.chunk.metadata.clone(),
-            readers: KnownReaders(Some(hit.chunk.readers.clone())),
+            corpus: KnownCorpus(hit.chunk.place.corpus().map(Corpus::name)),
+            found: Found {
+                readers: Some(hit.chunk.readers.clone()),
+                text: hit.chunk.place.get().map(|_| text_mark(&hit.chunk.text)),
+            },
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-pub use self::answer::{AnswerRecord, HitRecord, KnownReaders, Provenance};
+pub use self::answer::{AnswerRecord, Found, HitRecord, KnownCorpus, Provenance, text_mark};
 use crate::document::{Chunk, Readers};
 use crate::filter::Filter;
 use crate::inference::tokens::TurnTokens;
@@ -317,9 +317,11 @@ pub struct Hits {
     pub hits: Vec<Hit>,
 }
 
-/// Sorts hits by descending score, then by passage id, and keeps the first `top`.
+/// Sorts hits by descending score, then by passage id, and keeps the first `top`. Passages of several corpora with one id go by
+/// their contents.
 pub fn rank(hits: &mut Vec<Hit>, top: usize) {
-    hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.chunk.id.cmp(&b.chunk.id)));
+    let by_text = |a: &Hit, b: &Hit| a.chunk.id.cmp(&b.chunk.id).then_with(|| a.chunk.hash.cmp(&b.chunk.hash));
+    hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| by_text(a, b)));
     hits.truncate(top);
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
+use turnflow_engine::document::Corpus;
 use turnflow_engine::language::{ChatRole, Message, Part, Prompt};
 use turnflow_engine::record::Hit;
 
@@ -44,7 +45,7 @@ pub(super) struct Transcript {
     pub done: Vec<Done>,
     /// The passages found, in the order of their numbers.
     pub found: Vec<Hit>,
-    numbers: HashMap<Arc<str>, usize>,
+    numbers: HashMap<(Option<Corpus>, Arc<str>), usize>,
 }
 
 impl Transcript {
@@ -74,7 +75,7 @@ impl Transcript {
     /// Adds the hits that are new to the passages; returns the numbers of all.
     fn number(&mut self, hits: &[Hit]) -> Vec<usize> {
         let one = |hit: &Hit| {
-            *self.numbers.entry(hit.chunk.id.clone()).or_insert_with(|| {
+            *self.numbers.entry(hit.chunk.identity()).or_insert_with(|| {
                 self.found.push(hit.clone());
                 self.found.len()
             })

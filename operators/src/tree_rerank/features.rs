@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use turnflow_engine::document::Chunk;
+use turnflow_engine::document::{Chunk, Corpus};
 use turnflow_engine::record::Hit;
 
 use super::matching;
@@ -29,14 +29,14 @@ pub fn columns<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 /// The passages in the first `depth` places of any list, with the sum of their reciprocal ranks, 1 / (60 + rank); best
 /// first, ties by id.
 pub fn candidates(lists: &[List<'_>], depth: usize) -> Vec<(Arc<Chunk>, f32)> {
-    let mut sums: BTreeMap<&str, (f32, &Arc<Chunk>)> = BTreeMap::new();
+    let mut sums: BTreeMap<_, (f32, &Arc<Chunk>)> = BTreeMap::new();
     for (_, hits) in lists {
         for (place, hit) in hits.iter().take(depth).enumerate() {
-            sums.entry(&hit.chunk.id).or_insert((0.0, &hit.chunk)).0 += (K + 1.0 + place as f32).recip();
+            sums.entry(hit.chunk.identity()).or_insert((0.0, &hit.chunk)).0 += (K + 1.0 + place as f32).recip();
         }
     }
     let mut found: Vec<(Arc<Chunk>, f32)> = sums.into_values().map(|(sum, chunk)| (chunk.clone(), sum)).collect();
-    found.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.id.cmp(&b.0.id)));
+    found.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| (&a.0.id, a.0.hash).cmp(&(&b.0.id, b.0.hash))));
     found
 }
 
@@ -63,12 +63,12 @@ pub fn rows(question: &str, lists: &[List<'_>], candidates: &[(Arc<Chunk>, f32)]
 
     let mut rows = Vec::with_capacity(candidates.len() * columns(lists.iter().map(|(name, _)| *name)).len());
     for (((chunk, sum), text), matched) in candidates.iter().zip(&texts).zip(matches) {
-        rows.extend(read.iter().flat_map(|list| list.features(&chunk.id)));
+        rows.extend(read.iter().flat_map(|list| list.features(chunk)));
         let common: HashSet<String> = asked.intersection(text).cloned().collect();
         let shared = weight(&common);
         let part = |of: f32| if of > 0.0 { shared / of } else { 0.0 };
         rows.extend([
-            read.iter().filter(|list| list.places.contains_key(&*chunk.id)).count() as f32,
+            read.iter().filter(|list| list.places.contains_key(&chunk.identity())).count() as f32,
             *sum,
             asked.len() as f32,
             text.len() as f32,
@@ -95,7 +95,7 @@ fn content_words(text: &str) -> HashSet<String> {
 /// A list's scores by passage and by group.
 struct ListScores<'a> {
     /// The rank, from 1, and the score of each passage.
-    places: HashMap<&'a str, (usize, f32)>,
+    places: HashMap<(Option<Corpus>, Arc<str>), (usize, f32)>,
     best: f32,
     /// The passages by their ids without punctuation at the end.
     by_key: HashMap<&'a str, f32>,
@@ -113,7 +113,7 @@ impl<'a> ListScores<'a> {
         };
         for (place, hit) in hits.iter().enumerate() {
             let id = &*hit.chunk.id;
-            read.places.entry(id).or_insert((place + 1, hit.score));
+            read.places.entry(hit.chunk.identity()).or_insert((place + 1, hit.score));
             read.by_key.entry(key(id)).or_insert(hit.score);
             let group = read.groups.entry(parent(id)).or_default();
             if group.len() < 2 {
@@ -123,8 +123,10 @@ impl<'a> ListScores<'a> {
         read
     }
 
-    fn features(&self, id: &str) -> [f32; OF_LIST.len()] {
-        let (rank, score) = self.places.get(id).map_or((f32::NAN, f32::NAN), |(rank, score)| (*rank as f32, *score));
+    fn features(&self, chunk: &Chunk) -> [f32; OF_LIST.len()] {
+        let id = &*chunk.id;
+        let (rank, score) =
+            self.places.get(&chunk.identity()).map_or((f32::NAN, f32::NAN), |(rank, score)| (*rank as f32, *score));
         let group = self.groups.get(parent(id)).into_iter().flatten();
         let sibling = group.filter(|(other, _)| *other != id).map(|(_, score)| *score).next();
         let above = Some(parent(id)).filter(|above| !above.is_empty()).and_then(|above| self.by_key.get(above));

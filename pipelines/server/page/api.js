@@ -28,12 +28,16 @@ function store(token, keeps) {
   } catch { /* It lasts until the page is left. */ }
 }
 
-// Somebody has signed in with another token in another tab, and this one has none of its own.
+// Somebody has signed in with another token in another tab, or signed out there, and this one has none of its own.
 addEventListener('storage', event => {
-  if (event.key !== KEY || event.oldValue === null || event.newValue === null || event.oldValue === event.newValue) return;
-  try {
-    if (sessionStorage.getItem(KEY) === null) location.reload();
-  } catch { /* Nothing is stored. */ }
+  if (event.key !== KEY || event.oldValue === null || event.oldValue === event.newValue) return;
+  if (memory === event.oldValue) memory = null;
+  // A new token comes right after the old one is removed.
+  setTimeout(() => {
+    try {
+      if (sessionStorage.getItem(KEY) === null && localStorage.getItem(KEY) !== event.oldValue) location.reload();
+    } catch { /* Nothing is stored. */ }
+  }, event.newValue === null ? 250 : 0);
 });
 
 /** What went wrong when somebody came back from the identity provider. */

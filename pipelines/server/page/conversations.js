@@ -2,6 +2,7 @@
 
 import { TITLE } from './asked.js';
 import { announce, button, byId, clean, h, name, several } from './dom.js';
+import { withdrawAll } from './share.js';
 
 const NAMELESS = 'Without a question';
 
@@ -96,17 +97,21 @@ export class ConversationList {
     input.select();
   }
 
-  async #remove({ id, title }) {
-    if (!confirm(`Delete the conversation ${clean(title || NAMELESS)} from this browser?`)) return;
-    await this.#gone([id]);
+  #remove({ id, title }) {
+    return this.#gone([id], `the conversation ${clean(title || NAMELESS)}`);
   }
 
-  async #clear(all) {
-    if (!confirm(`Delete ${several(all.length, 'conversation')} from this browser?`)) return;
-    await this.#gone(all.map(head => head.id));
+  #clear(all) {
+    return this.#gone(all.map(head => head.id), several(all.length, 'conversation'));
   }
 
-  async #gone(ids) {
+  /** Deletes conversations, if the person wants it. The links that share their turns could not be withdrawn afterwards. */
+  async #gone(ids, what) {
+    const links = await this.#shelf.links(ids).catch(() => []);
+    const end = links.length ? ` ${several(links.length, 'link')} to turns of it will show nothing any more.` : '';
+    if (!confirm(`Delete ${what} from this browser?${end}`)) return;
+    const left = await withdrawAll(links);
+    if (left && !confirm(`${several(left, 'link')} could not be withdrawn. Delete ${what} all the same?`)) return;
     this.#calls.removed(ids);
     await this.#shelf.remove(ids).catch(() => {});
     announce(`${several(ids.length, 'conversation')} deleted.`);

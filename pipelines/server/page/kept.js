@@ -159,6 +159,13 @@ export class Shelf {
     return this.#store.remove(ids.map(id => [this.#owner, id]));
   }
 
+  /** The ids of the links that share turns of these conversations. */
+  async links(ids) {
+    const of = turn => turn.children.flatMap(child => [child.shared?.id, ...of(child)]).filter(Boolean);
+    const loaded = await Promise.all(ids.map(id => this.load(id).catch(() => null)));
+    return loaded.flatMap(conversation => conversation ? of(conversation.root) : []);
+  }
+
   /** The conversation that was open in this tab. */
   get open() {
     try {

@@ -9,6 +9,7 @@ import { Letters } from './letters.js';
 import { Live } from './live.js';
 import { Reports } from './reports.js';
 import { Search } from './search.js';
+import { withdrawAll } from './share.js';
 import { Talk } from './talk.js';
 import { Tuning } from './tune.js';
 import { Workflow } from './turn.js';
@@ -62,7 +63,13 @@ byId('sign-out').addEventListener('click', () => byId('sign-out-dialog').showMod
 byId('sign-out-cancel').addEventListener('click', () => byId('sign-out-dialog').close());
 byId('sign-out-form').addEventListener('submit', async event => {
   event.preventDefault();
-  if (byId('sign-out-delete').checked) await Shelf.of(owner).then(async shelf => shelf.remove((await shelf.list()).map(head => head.id))).catch(() => {});
+  if (byId('sign-out-delete').checked) {
+    await Shelf.of(owner).then(async shelf => {
+      const ids = (await shelf.list()).map(head => head.id);
+      await withdrawAll(await shelf.links(ids));
+      await shelf.remove(ids);
+    }).catch(() => {});
+  }
   signOut();
   // Nothing of the caller stays in the page.
   location.reload();

@@ -123,6 +123,12 @@ const INLINE = new RegExp([
   String.raw`(?<!\w)(?<em>[*_])(?=[^\s*_])(?<slanted>[^\n]*?[^\s*_])\k<em>(?!\w)`,
 ].join('|'), 'gu');
 
+/** How the address of a page begins. */
+const WHOLE = /^<?(?:https?:\/\/|mailto:)/i;
+
+/** The text of what is no link. */
+const plain = (_, label) => h('span', {}, label);
+
 /** A link to a page; its text if it leads elsewhere. */
 export function link(href, label) {
   let url = null;
@@ -143,7 +149,8 @@ function inline(text, cite, depth = 0) {
     if (escape) made = escape[1];
     else if (code !== undefined) made = h('code', {}, code.trim() ? code.replace(/\n/g, ' ') : code);
     else if (cited) made = cite(cited);
-    else if (href !== undefined) made = link(href.replace(/^<|>$/g, ''), label ? inline(label, () => null, depth + 1) : image ? 'image' : href);
+    // A path would lead to the site that shows the answer.
+    else if (href !== undefined) made = (WHOLE.test(href) ? link : plain)(href.replace(/^<|>$/g, ''), label ? inline(label, () => null, depth + 1) : image ? 'image' : href);
     else if (auto) made = link(auto, auto);
     else if (bare) {
       const tail = /[.,;:!?*_~]+$/.exec(bare)?.[0] ?? '';

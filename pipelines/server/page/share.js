@@ -59,6 +59,12 @@ async function withdraw(turn, place) {
   return undefined;
 }
 
+/** Withdraws these links. Returns how many of them still work. */
+export async function withdrawAll(ids) {
+  const done = await Promise.allSettled(ids.map(id => remove(`/v1/shares/${id}`)));
+  return done.filter(({ reason }) => reason && reason.status !== 404).length;
+}
+
 /** A button that shares a turn, and the place for its link. */
 export function sharing(turn) {
   const place = h('div', { class: 'shared' });

@@ -138,7 +138,8 @@
         made.title = of.title ?? '';
         return made;
       });
-      return h('span', {}, links);
+      const listed = links.flatMap((made, which) => which ? [', ', made] : [made]);
+      return h('span', {}, ...links.length > 1 ? ['[', ...listed, ']'] : listed);
     };
     const sources = [...new Map(annotations.map(of => [of.url, of])).values()];
     place.replaceChildren(...markdown(answer, cite),

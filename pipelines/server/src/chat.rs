@@ -49,6 +49,10 @@ pub struct ChatRequest {
     pub response_format: Option<Value>,
     /// Texts that end the answer: one, or a list.
     pub stop: Option<Value>,
+    /// A list of tools. It is accepted, and no tool is called.
+    pub tools: Option<Value>,
+    /// The former name of `tools`.
+    pub functions: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,
     /// The former name of `tool_choice`.
@@ -82,8 +86,28 @@ impl ChatRequest {
         if self.logprobs == Some(true) {
             return Err(ApiError::unsupported("logprobs", "this server does not support `logprobs`"));
         }
+        check_list("tools", self.tools.as_ref())?;
+        check_list("functions", self.functions.as_ref())?;
         check_tools("tool_choice", self.tool_choice.as_ref())?;
-        check_tools("function_call", self.function_call.as_ref())
+        check_tools("function_call", self.function_call.as_ref())?;
+        check_metadata(self.metadata.as_ref())
+    }
+}
+
+/// Refuses tools that are no list of objects: a client with such a mistake would wait for a call in vain.
+pub fn check_list(field: &str, tools: Option<&Value>) -> Result<(), ApiError> {
+    let Some(tools) = tools.filter(|tools| !tools.is_null()) else { return Ok(()) };
+    match tools.as_array().is_some_and(|tools| tools.iter().all(Value::is_object)) {
+        true => Ok(()),
+        false => Err(ApiError::bad(format!("`{field}` must be a list of objects")).param(field)),
+    }
+}
+
+/// Refuses metadata that cannot name the conversation.
+pub fn check_metadata(metadata: Option<&Value>) -> Result<(), ApiError> {
+    match metadata.is_none_or(|metadata| metadata.is_null() || metadata.is_object()) {
+        true => Ok(()),
+        false => Err(ApiError::bad("`metadata` must be an object").param("metadata")),
     }
 }
 
@@ -345,6 +369,12 @@ mod tests {
             ("tool_choice", json!({"type": "function", "function": {"name": "f"}})),
             ("function_call", json!({"name": "f"})),
             ("tool_choice", json!({"type": "allowed_tools", "allowed_tools": {"mode": "required"}})),
+            ("tools", json!("search")),
+            ("tools", json!({"type": "function"})),
+            ("tools", json!(["search"])),
+            ("functions", json!(1)),
+            ("metadata", json!([1])),
+            ("metadata", json!("conversation")),
         ] {
             let error = with(field, value).unwrap_err();
             assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, Some(field)));
@@ -356,6 +386,9 @@ mod tests {
             ("tool_choice", Value::Null),
             ("tool_choice", json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto"}})),
             ("tools", json!([])),
+            ("tools", Value::Null),
+            ("metadata", Value::Null),
+            ("metadata", json!({"chat_id": 7})),
             ("tools", json!([{"type": "function"}])),
             ("functions", json!([{"name": "f"}])),
             ("response_format", json!({"type": "text"})),

@@ -10,7 +10,7 @@ use turnflow_engine::record::{AnswerRecord, HitRecord, Status};
 use turnflow_operators::citations::marks;
 
 use crate::config::Citations;
-use crate::links::Links;
+use crate::links::{Links, address};
 use crate::numbered::Numbered;
 
 /// The request header that selects the format of sources.
@@ -32,16 +32,15 @@ impl Source {
     pub fn of(hit: &HitRecord, links: &Links, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
         let metadata = serde_json::to_value(&hit.metadata).unwrap_or_default();
         let field = |name: &str| metadata.get(name)?.as_str().filter(|text| !text.trim().is_empty());
-        let is_link = |url: &&str| ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme));
         let known = titles.get(&hit.passage).map(|title| &**title).filter(|title| !title.is_empty());
         let title = known.or(field("title")).unwrap_or(&hit.document).to_owned();
         let is_pdf = field("mime") == Some("application/pdf") || hit.document.to_ascii_lowercase().ends_with(".pdf");
         let page = metadata.get("page").and_then(Json::as_u64).filter(|_| is_pdf);
-        let url = match (field("url").filter(is_link), page) {
+        let url = match (field("url").and_then(address), page) {
             // Programs that show PDF files go to the page.
             (Some(url), Some(page)) if !url.contains('#') => format!("{url}#page={page}"),
-            (Some(url), _) => url.to_owned(),
-            (None, _) => links.passage(&hit.document, &hit.passage, hit.readers.0.as_ref()),
+            (Some(url), _) => url,
+            (None, _) => links.passage(hit),
         };
         let title = page.map_or(title.clone(), |page| format!("{title}, p. {page}"));
         Self { passage: hit.passage.clone(), url, title }
@@ -196,6 +195,9 @@ pub fn wanted(headers: &HeaderMap, configured: Citations) -> Citations {
     }
 }
 
+/// What stands between an answer and the list of its sources.
+const SOURCES: &str = "\n\n**Sources**\n\n";
+
 /// A list of the cited passages with their numbers, to append to an answer; empty if there are none.
 pub fn markdown(citations: &[Citation]) -> String {
     let by_number: BTreeMap<usize, &Citation> = citations.iter().map(|citation| (citation.number, citation)).collect();
@@ -207,21 +209,33 @@ pub fn markdown(citations: &[Citation]) -> String {
         let url: String = citation.url.chars().filter(|c| !c.is_whitespace() && !"<>".contains(*c)).collect();
         list.push_str(&format!("- \\[{number}\\] [{title}](<{url}>)\n"));
     }
-    if list.is_empty() { list } else { format!("\n\n**Sources**\n\n{}", list.trim_end()) }
+    if list.is_empty() { list } else { format!("{SOURCES}{}", list.trim_end()) }
+}
+
+/// An answer without the list that [`markdown`] has appended. Clients send it back as what was said; its links open
+/// documents, and are not for a model.
+pub fn without_list(answer: &str) -> &str {
+    let is_source = |line: &str| line.starts_with("- \\[") && line.trim_end().ends_with(">)");
+    match answer.rsplit_once(SOURCES) {
+        Some((before, list)) if list.trim_end().lines().all(is_source) => before,
+        _ => answer,
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn hit(document: &str) -> HitRecord {
+    /// A passage of this document.
+    pub(crate) fn hit(document: &str) -> HitRecord {
         HitRecord {
             passage: format!("{document}#0").into(),
             document: document.into(),
             score: 1.0,
             text: "t".into(),
             metadata: Default::default(),
-            readers: Default::default(),
+            corpus: Default::default(),
+            found: Default::default(),
         }
     }
 
@@ -248,7 +262,41 @@ mod tests {
         for fields in [json!({"page": 2}), json!({"page": "two", "mime": "application/pdf"})] {
             assert_eq!(source("a.md", &fields).1, "a.md");
         }
-        assert!(source("a.md", &json!({"url": "javascript:alert(1)"})).0.starts_with("/documents/a.md?"));
+        for other in ["javascript:alert(1)", " \tjavascript:https://x.org", "//x.org", "file:///a", "https:/x"] {
+            assert!(source("a.md", &json!({ "url": other })).0.starts_with("/documents/a.md?"), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_address_elsewhere_is_whole_where_it_is_written() {
+        for (field, address) in [
+            ("https://x.org/wiki/Käse?q=a%20b&c=(1)#d", "https://x.org/wiki/Käse?q=a%20b&c=(1)#d"),
+            (" HTTPS://x.org/my file.pdf\n", "HTTPS://x.org/my%20file.pdf"),
+            ("https://x.org/a\"><b>\u{a0}", "https://x.org/a%22%3E%3Cb%3E"),
+            ("http://x.org/a\nhttps://y.org", "http://x.org/a%0Ahttps://y.org"),
+        ] {
+            assert_eq!(source("a.md", &json!({ "url": field })).0, address);
+        }
+    }
+
+    #[test]
+    fn the_list_of_sources_is_no_part_of_what_was_said() {
+        let citation = |number: usize, title: &str| Citation {
+            number,
+            passage: "a#0".into(),
+            url: format!("https://x.org/documents/a?key={number}#passage"),
+            title: title.into(),
+            start_index: 0,
+            end_index: 3,
+        };
+        let list = markdown(&[citation(1, "A [b]"), citation(2, "C > d)")]);
+        assert_eq!(without_list(&format!("It is **so**. [1]{list}")), "It is **so**. [1]");
+        assert_eq!(without_list(&format!("It is.{list}\n")), "It is.");
+        for other in
+            ["", "It is.", "It is.\n\n**Sources**\n\n- a book", "A\n\n**Sources**\n\n- \\[1\\] [x](<y>)\n\nMore."]
+        {
+            assert_eq!(without_list(other), other);
+        }
     }
 
     fn sources(names: &[&str], answers: bool) -> Sources {

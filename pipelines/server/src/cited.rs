@@ -12,11 +12,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::document::Chunk;
+use turnflow_engine::record::text_mark;
 
 use crate::app::App;
 use crate::body::{InPath, Params};
 use crate::error::ApiError;
-use crate::links::groups;
+use crate::links::{address, groups, opens};
 use crate::page::POLICY;
 use crate::served::Served;
 
@@ -35,8 +36,12 @@ static DRAWING: Semaphore = Semaphore::const_new(1);
 pub struct CitedParams {
     /// The pipeline. Default: the first.
     pipeline: Option<String>,
+    /// The document's corpus, or the first one with its source, if several may have a document of this id.
+    corpus: Option<String>,
     /// The cited passage.
     passage: Option<String>,
+    /// Tells the text of the cited passage from others, in hexadecimal digits: after an edit, another one may have its id.
+    text: Option<String>,
     /// The signature of the link.
     key: Option<String>,
     /// The passage to begin with, from 0. Default: some before the cited one.
@@ -78,16 +83,18 @@ async fn opened<'a>(
         ApiError::forbidden("This link has expired, or it is not complete. Ask the question again to get a new one.")
     };
     let unknown = || ApiError::not_found("There is no such document. It may have been deleted since the answer.");
+    let corpus = params.corpus.as_deref();
     let served = served.ok_or_else(|| if app.tokens().is_empty() { unknown() } else { refused() })?;
-    let groups = groups(app, served, params.key.as_deref(), id).ok_or_else(refused)?;
-    let (corpus, passages) = document_of(served, id, params.passage.as_deref(), &groups).await?.ok_or_else(unknown)?;
+    let groups = groups(app, served, params.key.as_deref(), &opens(id, corpus)).ok_or_else(refused)?;
+    let (corpus, passages) =
+        document_of(served, id, corpus, params.passage.as_deref(), &groups).await?.ok_or_else(unknown)?;
     Ok((served, corpus, passages))
 }
 
 async fn page(app: &App, id: &str, params: &CitedParams) -> Result<String, ApiError> {
     let _one = MAKING.acquire().await;
     let (served, corpus, passages) = opened(app, id, params).await?;
-    let cited = params.passage.as_deref().and_then(|id| passages.iter().position(|chunk| *chunk.id == *id));
+    let cited = cited(&passages, params);
     let is_pdf = passages[0].metadata.values("mime").first().is_some_and(|mime| mime.to_string() == PDF);
     let has_pictures = is_pdf && served.engine().page_views(&corpus).is_some();
     Ok(shown(id, &passages, cited, params, has_pictures))
@@ -101,8 +108,8 @@ async fn picture(app: &App, id: &str, page: u32, params: &CitedParams) -> Result
     };
     let none = || ApiError::not_found("There is no picture of this page.");
     let views = served.engine().page_views(&corpus).ok_or_else(none)?;
-    let cited = passages.iter().find(|chunk| params.passage.as_deref() == Some(&*chunk.id));
-    let (id, text) = (id.to_owned(), cited.map(|chunk| chunk.text.clone()).unwrap_or_default());
+    let text = cited(&passages, params).map(|(at, _)| passages[at].text.clone()).unwrap_or_default();
+    let id = id.to_owned();
     drop(passages);
     let place = DRAWING.acquire().await;
     let drawn = tokio::task::spawn_blocking(move || {
@@ -123,15 +130,21 @@ async fn picture(app: &App, id: &str, page: u32, params: &CitedParams) -> Result
 }
 
 /// The passages of a document that these groups may read, and their corpus: the one that has the cited passage, if one has;
-/// `None` if there are none.
+/// `None` if there are none. `told_apart` is the name under which a record has the corpus, if it names one.
 pub(crate) async fn document_of(
     served: &Served,
     id: &str,
+    told_apart: Option<&str>,
     passage: Option<&str>,
     groups: &[Arc<str>],
 ) -> Result<Option<(Arc<str>, Vec<Arc<Chunk>>)>, ApiError> {
     let mut found = None;
-    for (corpus, ..) in served.engine().corpora() {
+    let aliases = served.engine().epochs().current().aliases.clone();
+    let is_meant = |corpus: &str| {
+        // Without another source, the name is that of a time when there was one.
+        told_apart.is_none_or(|name| aliases.told_apart(corpus).is_none_or(|known| **known == *name))
+    };
+    for (corpus, ..) in served.engine().corpora().into_iter().filter(|(corpus, ..)| is_meant(corpus)) {
         let passages = served.engine().passages(&corpus, id, groups).await;
         let passages = passages.map_err(|error| ApiError::server(format!("The corpus cannot be read: {error}")))?;
         let has = passages.iter().any(|chunk| passage == Some(&*chunk.id));
@@ -145,8 +158,34 @@ pub(crate) async fn document_of(
     Ok(found)
 }
 
+/// Which passage is cited, and whether it has the text that was cited. After an edit, the text may be in another place, and
+/// another text in its place.
+fn cited(passages: &[Arc<Chunk>], params: &CitedParams) -> Option<(usize, bool)> {
+    let id = params.passage.as_deref()?;
+    let here = passages.iter().position(|chunk| *chunk.id == *id);
+    let Some(mark) = params.text.as_deref().and_then(|mark| u32::from_str_radix(mark, 16).ok()) else {
+        return here.map(|at| (at, true));
+    };
+    let is_it = |at: &usize| text_mark(&passages[*at].text) == mark;
+    // Of several with the text, the nearest.
+    let near = here.or_else(|| id.rsplit_once('#')?.1.parse().ok()).unwrap_or_default();
+    let moved = || (0..passages.len()).filter(is_it).min_by_key(|at| at.abs_diff(near));
+    match here.filter(is_it).or_else(moved) {
+        Some(at) => Some((at, true)),
+        None => here.map(|at| (at, false)),
+    }
+}
+
 /// The page of a document.
-fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &CitedParams, has_pictures: bool) -> String {
+fn shown(
+    id: &str,
+    passages: &[Arc<Chunk>],
+    cited: Option<(usize, bool)>,
+    params: &CitedParams,
+    has_pictures: bool,
+) -> String {
+    let is_changed = cited.is_some_and(|(_, is_it)| !is_it);
+    let cited = cited.map(|(at, _)| at);
     let from = match params.from {
         Some(from) => from.min(passages.len().saturating_sub(1)),
         None if passages.len() <= PASSAGES => 0,
@@ -165,12 +204,24 @@ fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &Cited
     if params.passage.is_some() && cited.is_none() {
         body.push_str("<p class=\"note\">The document has changed since the answer: the cited passage is gone.</p>\n");
     }
+    if is_changed {
+        body.push_str(
+            "<p class=\"note\">The document has changed since the answer. The text that was cited is gone; what is marked \
+             stands in its place now.</p>\n",
+        );
+    }
     let query_with = |name: &str, value: &str| {
         let field = |name: &str, value: &Option<String>| match value {
             Some(value) => format!("{name}={}&", percent_encoding::utf8_percent_encode(value, crate::links::IN_QUERY)),
             None => String::new(),
         };
-        let query = [field("pipeline", &params.pipeline), field("passage", &params.passage), field("key", &params.key)];
+        let query = [
+            field("pipeline", &params.pipeline),
+            field("corpus", &params.corpus),
+            field("passage", &params.passage),
+            field("text", &params.text),
+            field("key", &params.key),
+        ];
         attribute(&format!("?{}{name}={value}", query.concat()))
     };
     let move_to = |from: usize, words: &str| {
@@ -220,8 +271,7 @@ fn shown(id: &str, passages: &[Arc<Chunk>], cited: Option<usize>, params: &Cited
 
 /// The address of the document elsewhere, if its metadata has one.
 fn link(chunk: &Chunk) -> Option<String> {
-    let url = chunk.metadata.values("url").first().map(ToString::to_string)?;
-    ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)).then_some(url)
+    address(&chunk.metadata.values("url").first()?.to_string())
 }
 
 fn whole(title: &str, body: &str) -> String {
@@ -286,7 +336,7 @@ mod tests {
         let html = shown(
             "<d>",
             &passages(&["a", "<script>alert('x')</script> \u{202e}&"]),
-            Some(1),
+            Some((1, true)),
             &CitedParams::default(),
             false,
         );
@@ -300,10 +350,28 @@ mod tests {
     fn a_long_document_is_shown_around_the_passage() {
         let texts = vec!["x"; 1000];
         let params = CitedParams { passage: Some("d#500".into()), key: Some("a\"b".into()), ..CitedParams::default() };
-        let html = shown("d", &passages(&texts), Some(500), &params, false);
+        let html = shown("d", &passages(&texts), Some((500, true)), &params, false);
         assert!(html.contains("Passages 451 to 650 of 1000.") && html.contains("id=\"passage\""));
         assert!(html.contains("passage=d%23500&amp;key=a%22b&amp;from=250\">Earlier"), "{html}");
         let gone = shown("d", &passages(&texts), None, &params, false);
         assert!(gone.contains("the cited passage is gone"));
+    }
+
+    #[test]
+    fn the_cited_text_is_looked_for_before_its_place() {
+        let of = |texts: &[&str], id: &str, text: Option<&str>| {
+            let text = text.map(|text| format!("{:08x}", text_mark(text)));
+            cited(&passages(texts), &CitedParams { passage: Some(id.into()), text, ..CitedParams::default() })
+        };
+        assert_eq!(of(&["a", "b", "c"], "d#1", Some("b")), Some((1, true)));
+        assert_eq!(of(&["new", "a", "b"], "d#1", Some("b")), Some((2, true)), "it has moved");
+        assert_eq!(of(&["b", "x", "x", "b", "x"], "d#2", Some("b")), Some((3, true)), "the nearest");
+        assert_eq!(of(&["b"], "d#9", Some("b")), Some((0, true)), "the document is shorter");
+        assert_eq!(of(&["a", "x"], "d#1", Some("b")), Some((1, false)), "it is gone");
+        assert_eq!(of(&["a"], "d#1", Some("b")), None);
+        assert_eq!(of(&["a", "x"], "d#1", None), Some((1, true)), "the link does not say what was cited");
+        assert_eq!(cited(&passages(&["a"]), &CitedParams::default()), None);
+        let odd = CitedParams { passage: Some("d#0".into()), text: Some("zz".into()), ..CitedParams::default() };
+        assert_eq!(cited(&passages(&["a"]), &odd), Some((0, true)));
     }
 }

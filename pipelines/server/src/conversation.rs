@@ -10,6 +10,7 @@ use turnflow_engine::record::{Speaker, Utterance};
 
 use crate::app::App;
 use crate::auth::Principal;
+use crate::citations::without_list;
 use crate::error::ApiError;
 
 /// A conversation whose last message is a question.
@@ -56,6 +57,10 @@ impl Conversation {
                 None | Some(Json::Null) if role == "assistant" => continue,
                 None | Some(Json::Null) => return Err(wrong("content", "a message must have a `content`")),
                 Some(content) => text_of(content, &format!("{place}.content"), question == Some(at))?,
+            };
+            let text = match speaker {
+                Some(Speaker::Agent) => without_list(&text).to_owned(),
+                _ => text,
             };
             match speaker {
                 None => conversation.instructions.push(text),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
 use turnflow_engine::document::Readers;
-use turnflow_engine::metadata::Metadata;
+use turnflow_engine::metadata::{FieldValue, Metadata};
 use turnflow_engine::publish::CorpusProgress;
 use utoipa::IntoParams;
 
@@ -54,7 +54,9 @@ struct Writable {
     served: Arc<Served>,
     corpus: Arc<str>,
     store: Arc<dyn DocumentStore>,
-    /// The field that names the readers of a document, if not every caller may read every document.
+    /// The field that names the readers of a document.
+    readers: Option<Arc<str>>,
+    /// The same, unless the caller may read every document.
     access: Option<Arc<str>>,
 }
 
@@ -100,7 +102,11 @@ impl Writable {
         documents: Vec<StoredDocument>,
     ) -> impl FnOnce(&dyn DocumentStore) -> Result<Result<u64, ApiError>, ConnectorError> + Send + 'static {
         let (access, groups) = (self.access.clone(), principal.groups());
+        let readers = self.readers.clone();
         move |store| {
+            if let Some(error) = readers.and_then(|field| documents.iter().find_map(|one| misnamed(&field, one))) {
+                return Ok(Err(error));
+            }
             // Nobody changes a document between the check and the change.
             let _one = access.as_ref().map(|_| CHANGING.lock());
             for document in &documents {
@@ -166,6 +172,21 @@ fn permit(
     .param("metadata"))
 }
 
+/// Why the field `access` of a document cannot name its readers. Nobody would read such a document.
+fn misnamed(field: &str, document: &StoredDocument) -> Option<ApiError> {
+    let metadata = Metadata::of(&document.metadata).0;
+    let is_text = |value: &&FieldValue| matches!(value, FieldValue::Text(_));
+    let is_object = matches!(metadata.get(field), Some(FieldValue::Object(_)));
+    if !is_object && metadata.values(field).iter().all(is_text) {
+        return None;
+    }
+    let problem = format!(
+        "the field `{field}` of a document names the groups that may read it: a text or a list of texts, as in \
+         `{{\"{field}\": [\"staff\"]}}`"
+    );
+    Some(ApiError::bad(problem).param("metadata"))
+}
+
 /// The groups that the field `access` of a document names.
 fn named_groups(field: &str, document: &StoredDocument) -> Vec<Arc<str>> {
     match Readers::named(&Metadata::of(&document.metadata).0, field) {
@@ -195,8 +216,9 @@ fn writable(app: &App, principal: &Principal, params: &DocumentParams) -> Result
             is_known = true;
             if let Some(store) = served.engine().documents(&corpus) {
                 let manages = principal.documents >= DocumentRights::Manage;
-                let access = served.outline().access.get(&corpus).filter(|_| !manages).cloned();
-                found.push(Writable { served: served.clone(), corpus, store, access });
+                let readers = served.outline().access.get(&corpus).cloned();
+                let access = readers.clone().filter(|_| !manages);
+                found.push(Writable { served: served.clone(), corpus, store, readers, access });
             }
         }
     }

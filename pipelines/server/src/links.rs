@@ -4,6 +4,7 @@
 //! A signed link names its caller and those of the caller's groups by which he may read the passage. It opens one document,
 //! until it expires, and only what the caller may still read.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
@@ -13,6 +14,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value as Json, json};
 use turnflow_engine::document::Readers;
 use turnflow_engine::principal::{Present, Principals};
+use turnflow_engine::record::{Found, HitRecord, KnownCorpus};
 
 use crate::app::{App, now};
 use crate::auth::Principal;
@@ -90,8 +92,9 @@ impl Links {
     }
 
     /// The link to a passage in its document. Without `readers`, who may read it is not known, and the link has all groups of
-    /// the caller.
-    pub fn passage(&self, document: &str, passage: &str, readers: Option<&Readers>) -> String {
+    /// the caller. The corpus is in the link if others may have a document of the same id.
+    pub fn passage(&self, hit: &HitRecord) -> String {
+        let HitRecord { document, passage, corpus: KnownCorpus(corpus), found: Found { readers, text }, .. } = hit;
         let of = |text: &str| utf8_percent_encode(text, IN_QUERY).to_string();
         let path = utf8_percent_encode(document, IN_PATH);
         let key = self.signer.as_ref().map_or(String::new(), |signer| {
@@ -101,11 +104,35 @@ impl Links {
                 Some(Readers::Groups(named)) => named.contains(group),
             };
             let groups: Vec<&Arc<str>> = signer.groups.iter().filter(counts).collect();
-            format!("&key={}", signed(&signer.key, &signer.claims(&groups), &self.pipeline, document))
+            let opens = opens(document, corpus.as_deref());
+            format!("&key={}", signed(&signer.key, &signer.claims(&groups), &self.pipeline, &opens))
         });
         let (base, pipeline, passage) = (&self.base, of(&self.pipeline), of(passage));
-        format!("{base}/documents/{path}?pipeline={pipeline}&passage={passage}{key}#passage")
+        let corpus = corpus.as_ref().map_or(String::new(), |corpus| format!("&corpus={}", of(corpus)));
+        let text = text.map_or(String::new(), |text| format!("&text={text:08x}"));
+        format!("{base}/documents/{path}?pipeline={pipeline}{corpus}&passage={passage}{text}{key}#passage")
     }
+}
+
+/// The address of a document elsewhere, as a field of its metadata says it; `None` if it is none of the web. Characters at
+/// which a URL ends in Markdown and in texts are encoded.
+pub(crate) fn address(field: &str) -> Option<String> {
+    let field = field.trim();
+    let begins = |scheme: &str| field.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+    ["https://", "http://"].into_iter().find(|scheme| begins(scheme))?;
+    let mut address = String::with_capacity(field.len());
+    for one in field.chars() {
+        match one.is_whitespace() || one.is_control() || "\"<>\\^`{|}".contains(one) {
+            true => address.extend(utf8_percent_encode(one.encode_utf8(&mut [0; 4]), NON_ALPHANUMERIC)),
+            false => address.push(one),
+        }
+    }
+    Some(address)
+}
+
+/// What a link to a document opens, as its signature covers it.
+pub(crate) fn opens<'a>(document: &'a str, corpus: Option<&str>) -> Cow<'a, str> {
+    corpus.map_or(Cow::Borrowed(document), |corpus| format!("\n{corpus}\n{document}").into())
 }
 
 /// Whether a URL is a link to a document that opens it with a caller's rights.
@@ -242,7 +269,9 @@ mod tests {
         };
         let links = Links { base: String::new(), pipeline: "p".into(), signer: Some(signer) };
         let groups = |readers: Option<&Readers>| {
-            let link = links.passage("d", "d#0", readers);
+            let mut hit = crate::citations::tests::hit("d");
+            hit.found.readers = readers.cloned();
+            let link = links.passage(&hit);
             let key = link.split_once("&key=").unwrap().1.split('#').next().unwrap();
             let (caller, groups, until) = verified(&[7; 32], key, "p", "d").unwrap();
             assert_eq!((caller.as_str(), until), ("ann", 9));

@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use crate::app::{App, now, unique};
 use crate::auth::Principal;
 use crate::body::Content;
-use crate::chat::{check_tools, first, writer};
+use crate::chat::{check_list, check_metadata, check_tools, first, writer};
 use crate::citations;
 use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
@@ -53,6 +53,8 @@ pub struct ResponseRequest {
     /// The form of the text: `{"format": {"type": "text"}}`, or `json_object` or `json_schema` if the pipeline's model can keep
     /// to it.
     pub text: Option<Value>,
+    /// A list of tools. It is accepted, and no tool is called.
+    pub tools: Option<Value>,
     /// `none` or `auto`.
     pub tool_choice: Option<Value>,
     /// The fields `conversation_id` and `collection` are read.
@@ -74,7 +76,14 @@ impl ResponseRequest {
         if self.background == Some(true) {
             return Err(ApiError::unsupported("background", "this server does not answer in the background"));
         }
-        check_tools("tool_choice", self.tool_choice.as_ref())
+        if self.text.as_ref().is_some_and(|text| !text.is_null() && !text.is_object()) {
+            return Err(
+                ApiError::bad("`text` must be an object, such as `{\"format\": {\"type\": \"text\"}}`").param("text")
+            );
+        }
+        check_list("tools", self.tools.as_ref())?;
+        check_tools("tool_choice", self.tool_choice.as_ref())?;
+        check_metadata(self.metadata.as_ref())
     }
 
     /// The items of the input.
@@ -212,6 +221,9 @@ mod tests {
             (json!({ "input": "a", "conversation": "conv_1" }), "conversation"),
             (json!({ "input": "a", "background": true }), "background"),
             (json!({ "input": "a", "tool_choice": "required" }), "tool_choice"),
+            (json!({ "input": "a", "tools": "search" }), "tools"),
+            (json!({ "input": "a", "text": 5 }), "text"),
+            (json!({ "input": "a", "metadata": [1] }), "metadata"),
             (json!({ "input": 7 }), "input"),
             (json!({}), "input"),
         ] {

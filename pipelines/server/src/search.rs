@@ -168,10 +168,11 @@ fn checked(json: Json_, outline: &Outline, node: &str, collection: Option<&str>)
 
 fn told(hits: &Hits, top: Option<usize>, pipeline: &str, node: &str, epoch: u64, links: &Links) -> Json_ {
     let found = hits.hits.iter().take(top.unwrap_or(usize::MAX)).map(|hit: &Hit| {
-        let mut record = serde_json::to_value(HitRecord::from(hit)).unwrap_or_default();
+        let of = HitRecord::from(hit);
+        let mut record = serde_json::to_value(&of).unwrap_or_default();
         record["title"] = json!(hit.chunk.title);
-        record["page"] = json!(links.passage(&hit.chunk.document, &hit.chunk.id, Some(&hit.chunk.readers)));
-        record["url"] = json!(Source::of(&HitRecord::from(hit), links, &HashMap::new()).url);
+        record["page"] = json!(links.passage(&of));
+        record["url"] = json!(Source::of(&of, links, &HashMap::new()).url);
         record
     });
     json!({

@@ -16,7 +16,7 @@ use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use turnflow_engine::record::AnswerRecord;
 use utoipa::ToSchema;
 
@@ -54,9 +54,12 @@ pub(crate) fn proof(served: &Served, principal: &Principal, question: &str, reco
 /// What is shared of a record.
 fn core(record: &Value) -> Value {
     let hits = record["hits"].as_array().into_iter().flatten();
-    let hits = hits.map(|hit| json!({
-        "passage": hit["passage"], "document": hit["document"], "text": hit["text"], "title": hit["title"], "metadata": hit["metadata"],
-    }));
+    let hits = hits.map(|hit| {
+        let fields = ["passage", "document", "corpus", "text", "title", "metadata"].into_iter();
+        // The corpus is named only where others may have a document of the same id.
+        let fields = fields.filter(|field| *field != "corpus" || hit["corpus"].is_string());
+        fields.map(|field| (field.to_owned(), hit[field].clone())).collect::<Map<_, _>>()
+    });
     json!({
         "conversation_id": record["conversation_id"], "turn": record["turn"], "revision": record["revision"], "status": record["status"],
         "answer": record["answer"], "epoch": record["stamp"]["epoch"], "hits": hits.collect::<Vec<_>>(),
@@ -222,17 +225,18 @@ fn without_documents(shown: &mut Value) {
 /// Leaves out the texts of passages whose documents are gone, or closed to these groups, and then also the answer, which may
 /// say what they say.
 async fn withhold(served: &Served, shown: &mut Value, groups: &[Arc<str>]) -> Result<(), ApiError> {
-    let mut readable: HashMap<String, bool> = HashMap::new();
+    let mut readable: HashMap<(Option<String>, String), bool> = HashMap::new();
     let mut are_all_readable = true;
     let hits = shown["record"]["hits"].as_array_mut();
     for hit in hits.into_iter().flatten() {
-        let document = hit["document"].as_str().unwrap_or_default().to_owned();
-        let is_readable = match readable.get(&document) {
+        let text = |field: &str| hit[field].as_str().map(str::to_owned);
+        let of = (text("corpus"), text("document").unwrap_or_default());
+        let is_readable = match readable.get(&of) {
             Some(known) => *known,
             None => {
                 let _one = MAKING.acquire().await;
-                let found = document_of(served, &document, None, groups).await?.is_some();
-                readable.insert(document, found);
+                let found = document_of(served, &of.1, of.0.as_deref(), None, groups).await?.is_some();
+                readable.insert(of, found);
                 found
             }
         };

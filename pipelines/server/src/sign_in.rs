@@ -273,6 +273,10 @@ pub async fn exchange(State(app): State<App>, request: Request) -> Result<Json<V
             ApiError::unauthorized("the ID token was not made for this sign-in: begin again").code("sign_in_refused")
         );
     }
+    // Of a token for several audiences, the one that it was made for.
+    if claims.get("azp").is_some_and(|party| party.as_str() != Some(&*sign_in.config.client)) {
+        return Err(ApiError::unauthorized("the ID token was made for another application").code("sign_in_refused"));
+    }
     let principal = app.tokens().of_jwt(&token).await?;
     Ok(Json(json!({ "token": token, "name": principal.name, "until": principal.until })))
 }

@@ -2,7 +2,7 @@
 
 use turnflow_engine::document::{OCR_CONFIDENCE, PAGE_CONFIDENCE, PAGE_OFFSETS};
 use turnflow_engine::inference::Picture;
-use turnflow_engine::metadata::{FIELD_BYTES, FieldValue, Metadata, Numeric};
+use turnflow_engine::metadata::{FieldValue, Metadata, Numeric, PAGES_BYTES};
 
 use super::layout::Block;
 use super::outline::{Outline, Titles};
@@ -184,10 +184,10 @@ impl Paged {
     }
 }
 
-/// Adds a field with a value for each page, unless it has more than any field may have: that of a thousand pages or two.
+/// Adds a field with a value for each page, unless it has more than such a field may have: that of some 100,000 pages.
 fn with_pages(metadata: Metadata, field: &str, values: &[String]) -> Metadata {
     let values = values.join(" ");
-    match values.len() + field.len() + 32 <= FIELD_BYTES {
+    match values.len() + field.len() + 32 <= PAGES_BYTES {
         true => metadata.with_default(field, FieldValue::from(values.as_str())),
         false => metadata,
     }

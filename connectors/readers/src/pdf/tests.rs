@@ -191,6 +191,20 @@ fn pages_are_known_by_where_they_begin() {
 }
 
 #[test]
+fn the_pages_of_a_book_of_thousands_are_known() {
+    if !has_pdfium() {
+        return;
+    }
+    let pages: Vec<String> =
+        (1..=3000).map(|page| format!("BT /F1 12 Tf 72 700 Td (Page {page} of it.) Tj ET")).collect();
+    let content = read(&pdf_of_pages(&pages.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
+    let Some(FieldValue::Text(starts)) = content.metadata.get(PAGE_OFFSETS) else { panic!("no pages") };
+    assert_eq!(starts.split(' ').count(), 3000);
+    let last: usize = starts.rsplit(' ').next().unwrap().parse().unwrap();
+    assert_eq!(content.text[last..].trim(), "Page 3000 of it.");
+}
+
+#[test]
 fn titles_of_the_outline_are_headings_and_links_lead_to_their_addresses() {
     if !has_pdfium() {
         return;

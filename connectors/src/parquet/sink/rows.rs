@@ -123,7 +123,8 @@ impl<'a> Row<'a> {
                 score: hit.score.unwrap_or(f32::NAN),
                 text: hit.text.into(),
                 metadata: hit.metadata.map(|json| serde_json::from_str(&json)).transpose()?.unwrap_or_default(),
-                readers: Default::default(),
+                corpus: Default::default(),
+                found: Default::default(),
             })
         };
         Ok(AnswerRecord {

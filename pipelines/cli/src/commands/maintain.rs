@@ -55,8 +55,10 @@ struct Unused {
 pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
     let backup = args.backup.store()?;
+    // The indexes of another pipeline would be removed as unused.
+    let file = Some(args.pipeline.file.clone());
     let options =
-        Options { turns: Mode::Once, corpora: Mode::Once, answer: false, backup, ..args.engine.options(&plan) };
+        Options { turns: Mode::Once, corpora: Mode::Once, answer: false, backup, file, ..args.engine.options(&plan) };
     let directory: PathBuf = options.state.clone().unwrap_or_default();
     check_state(&directory)?;
     let (memo, idle_s) = (CacheLimits::of(&plan.maintenance), plan.conversations.idle_s);

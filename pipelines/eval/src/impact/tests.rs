@@ -10,7 +10,8 @@ fn record(status: Status, answer: &str, hits: &[(&str, &str)]) -> AnswerRecord {
         score: 1.0,
         text: (*text).into(),
         metadata: Default::default(),
-        readers: Default::default(),
+        corpus: Default::default(),
+        found: Default::default(),
     };
     AnswerRecord {
         conversation_id: "c".into(),

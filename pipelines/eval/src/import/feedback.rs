@@ -78,8 +78,14 @@ pub(super) fn import(inputs: &[Input], job: &mut Job) -> Result<(), ImportError>
     }
     let answers = answers(&files, job, &with_feedback)?;
     let mut found = conversations(&files, job, &with_feedback, &answers)?;
+    let mut thumbs = Thumbs::new();
     for said in &files.said {
-        job.objects(said, |job, place, _, record| kept(job, place, &record, &answers, &mut found))?;
+        job.objects(said, |job, place, _, record| kept(job, place, &record, &answers, &mut found, &mut thumbs))?;
+    }
+    // What is said about a passage counts more than what is said about the whole answer.
+    for ((key, _), passages) in thumbs {
+        let judged = found.judged.entry(key).or_default();
+        passages.into_iter().flatten().for_each(|id| _ = judged.entry(id).or_insert(1));
     }
     write(job, &found)
 }
@@ -179,6 +185,10 @@ fn conversations(
     Ok(Found { asked, judged })
 }
 
+/// What each caller has said last about an answer: the passages of an answer that helped, or nothing. Who was wrong presses
+/// the other thumb.
+type Thumbs = HashMap<(Key, Option<String>), Option<Vec<String>>>;
+
 /// Adds a line of the server's file of feedback.
 fn kept(
     job: &mut Job,
@@ -186,6 +196,7 @@ fn kept(
     record: &Map<String, Value>,
     answers: &HashMap<Key, Answered>,
     found: &mut Found,
+    thumbs: &mut Thumbs,
 ) -> Result<(), ImportError> {
     let Some(helpful) = record.get("helpful").and_then(Value::as_bool) else {
         return job.invalid("feedback needs `helpful`, true or false", place);
@@ -210,8 +221,10 @@ fn kept(
         judged.insert(passage, i64::from(helpful));
         return Ok(());
     }
+    let caller = text(record, &["caller"]);
     if !helpful {
         // An answer that did not help says nothing about single passages.
+        thumbs.insert((key, caller), None);
         return Ok(());
     }
     let cited = record.get("passages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -219,7 +232,7 @@ fn kept(
     if based_on.is_empty() {
         based_on = answers.get(&key).map(|answer| answer.based_on.clone()).unwrap_or_default();
     }
-    judged.extend(based_on.into_iter().map(|id| (id, 1)));
+    thumbs.insert((key, caller), Some(based_on));
     Ok(())
 }
 

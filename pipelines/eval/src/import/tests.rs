@@ -533,6 +533,43 @@ fn feedback_becomes_tasks_and_judgements() {
     assert_eq!((&tasks[0]["conversation_id"], &tasks[0]["turn"]), (&json!("c"), &json!(1)));
 }
 
+/// Why it exists: who pressed the wrong thumb first taught that the answer's passages are right.
+#[test]
+fn the_last_thumb_of_a_caller_counts() {
+    let said = |conversation: &str, helpful: bool, caller: &str, passage: Value| {
+        let mut record = json!({
+            "conversation_id": conversation, "turn": 1, "question": "Where?", "passages": ["p1", "p2"], "helpful": helpful,
+            "caller": caller,
+        });
+        if !passage.is_null() {
+            record["passage"] = passage;
+        }
+        record
+    };
+    let none = Value::Null;
+    let kept = [
+        said("wrong first", true, "ann", none.clone()),
+        said("wrong first", false, "ann", none.clone()),
+        said("right in the end", false, "ann", none.clone()),
+        said("right in the end", true, "ann", none.clone()),
+        said("two people", true, "ann", none.clone()),
+        said("two people", false, "bob", none.clone()),
+        said("passage", false, "ann", json!("p1")),
+        said("passage", true, "ann", none),
+    ];
+    let folder = folder(&[("feedback.jsonl", lines(&kept))]);
+    imported(&folder, Benchmark::Feedback, Settings::default()).unwrap();
+    let qrels = std::fs::read_to_string(out(&folder, "qrels.tsv")).unwrap();
+    let judged = |conversation: &str| -> Vec<String> {
+        let lines = qrels.lines().filter_map(|line| line.strip_prefix(&format!("{conversation}::1\t")));
+        lines.map(|line| line.replace('\t', " ")).collect()
+    };
+    assert_eq!(judged("wrong first"), [""; 0]);
+    assert_eq!(judged("right in the end"), ["p1 1", "p2 1"]);
+    assert_eq!(judged("two people"), ["p1 1", "p2 1"]);
+    assert_eq!(judged("passage"), ["p1 0", "p2 1"]);
+}
+
 #[test]
 fn feedback_that_cannot_be_read_is_told() {
     for (feedback, reason) in [

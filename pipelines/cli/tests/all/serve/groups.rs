@@ -71,6 +71,12 @@ async fn nobody_writes_for_another_group_in_any_form() {
     for id in ["p", "q"] {
         assert_eq!(send(&server, "admin", "GET", &format!("/v1/documents/{id}"), None).await.0, 404, "all or none");
     }
+    // What names no group would have no reader, whoever writes it.
+    for groups in [json!(5), json!([["staff"], 5]), json!({"staff": true}), json!([true]), json!(["staff", 5])] {
+        let (status, told) = send(&server, "admin", "PUT", "/v1/documents/p", Some(with(groups.clone()))).await;
+        assert_eq!((status, &told["error"]["param"]), (400, &json!("metadata")), "{groups}: {told}");
+        assert!(told["error"]["message"].as_str().unwrap().contains("a text or a list of texts"), "{told}");
+    }
     // For his own group, he may, in each form; and nobody else's documents may be replaced or deleted.
     for (path, body) in [
         ("/v1/documents/a", with(json!(["staff"]))),

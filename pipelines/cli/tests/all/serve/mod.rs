@@ -4,6 +4,7 @@ mod alerts;
 mod as_test;
 mod backup;
 mod client;
+mod corpora;
 mod dead_letters;
 mod durable;
 mod faults;

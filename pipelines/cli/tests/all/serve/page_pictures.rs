@@ -61,7 +61,8 @@ async fn the_page_of_a_cited_pdf_is_shown_as_a_picture() {
     assert_eq!((status, mime.as_str()), (200, "image/png"), "{picture}");
     assert!(marked.starts_with(b"\x89PNG\r\n\x1a\n") && marked.len() > 5000, "{} bytes", marked.len());
     let passage = query.split('&').find(|field| field.starts_with("passage=")).unwrap();
-    let (status, _, bare) = get(&server, &picture.replace(passage, "passage=none")).await;
+    let text = query.split('&').find(|field| field.starts_with("text=")).unwrap();
+    let (status, _, bare) = get(&server, &picture.replace(passage, "passage=none").replace(text, "text=0")).await;
     assert!(status == 200 && bare != marked);
 
     // Nobody else sees it, and there is no other page.
