@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException, TimeoutException, WebDriverException
+from selenium.common.exceptions import NoAlertPresentException, StaleElementReferenceException, TimeoutException, WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -75,7 +75,7 @@ class Page:
         def tried(_):
             try:
                 return condition()
-            except StaleElementReferenceException:
+            except (NoAlertPresentException, StaleElementReferenceException):
                 return None
         try:
             return WebDriverWait(self.driver, patience, poll_frequency=0.1).until(tried)
@@ -296,7 +296,7 @@ def hostile(page):
 MARKDOWN = """
 # Rules\n\nA **bold** word [1], `code [1]`, a_b_c.\n\n1. one\n2. two\n   - inner\n\n| a | b |\n|---|---|\n| 1 | 2 |\n
 ```\n<script>document.title='owned'</script>\n```\n
-![pixel](https://example.org/x.png) [a](javascript:document.title='owned') [b](data:text/html,x) [c](https://example.org/) <img src=x onerror="document.title='owned'"> <iframe src="/"></iframe>
+![pixel](https://example.org/x.png) [a](javascript:document.title='owned') [b](data:text/html,x) [c](https://example.org/) [d](/logout?all=1) [e](//example.org) [f](page.html) <img src=x onerror="document.title='owned'"> <iframe src="/"></iframe>
 """
 RENDERED = """
 const done = arguments[1];
@@ -397,7 +397,7 @@ def several_conversations(page):
     page.click("#all")
     page.wait("it has its name after a reload", lambda: "About fusion" in listed())
     page.click("#conversations .current [aria-label^=Delete]")
-    page.driver.switch_to.alert.accept()
+    page.wait("it is asked", lambda: page.driver.switch_to.alert).accept()
     page.wait("it is deleted", lambda: "About fusion" not in listed() and not page.number(".turns .turn"))
     page.click("#all")
     return f"{len(before)} conversations"
@@ -487,9 +487,24 @@ def sharing(page):
     page.driver.switch_to.window(next(of for of in page.driver.window_handles if of != here))
     page.driver.refresh()
     page.wait("it is not shown any more", lambda: "withdrawn" in page.text("main .problem"))
+    shows = page.driver.current_window_handle
+    # Nobody could withdraw the link of a conversation that is deleted.
+    page.driver.switch_to.window(here)
+    page.click(".turn .share")
+    link = page.one(".turn .shared input").get_attribute("value")
+    page.click("#all")
+    page.click("#conversations .current [aria-label^=Delete]")
+    asked = page.wait("it is asked", lambda: page.driver.switch_to.alert)
+    page.need("link" in asked.text, f"the question says nothing of the link: {asked.text}")
+    asked.accept()
+    page.wait("it is deleted", lambda: not page.number(".turns .turn"))
+    page.click("#all")
+    page.driver.switch_to.window(shows)
+    page.driver.get(link.replace(link.split("/shared/")[0], page.url))
+    page.wait("the link has ended, too", lambda: "withdrawn" in page.text("main .problem"))
     page.driver.close()
     page.driver.switch_to.window(here)
-    return "one turn"
+    return "two links"
 
 
 def listed(page):

@@ -51,6 +51,13 @@ try:
     page.one("#token-dialog[open]", "nobody is signed in")
     stored = driver.execute_script("return [localStorage.getItem('turnflow.token'), sessionStorage.getItem('turnflow.token')]")
     page.need(stored == [None, None], f"a token is left: {stored}")
+    # So is the tab that has kept the token; one with a token of its own is not.
+    out = driver.current_window_handle
+    driver.switch_to.window(driver.window_handles[1])
+    page.one("#token-dialog[open]", "the other tab is signed out")
+    driver.switch_to.window(driver.window_handles[0])
+    page.need(page.ask(QUESTION) == "answered" and not page.number("#token-dialog[open]"), "the tab with its own token is signed out")
+    driver.switch_to.window(out)
     # A code that was not asked for here is refused.
     driver.get(f"{url}/?code=stolen&state=other")
     page.wait("it is refused", lambda: "not begun here" in page.text("#token-problem"))
