@@ -64,8 +64,7 @@ impl CorpusRef {
     pub fn found<'a>(&self, turn: &Turn, snapshot: &Snapshot, passages: impl IntoIterator<Item = &'a Arc<Chunk>>) {
         let name = snapshot.real_name(self, turn);
         let name = name.as_ref().and_then(|name| snapshot.aliases.told_apart(name));
-        if let Some(corpus) = name.and_then(|name| Corpus::named(name)) {
-            passages.into_iter().for_each(|passage| passage.place.found_in(corpus));
-        }
+        let corpus = name.and_then(|name| Corpus::named(name));
+        passages.into_iter().for_each(|passage| passage.place.found_in(corpus));
     }
 }

@@ -1,17 +1,24 @@
 //! Where a passage is: its corpus, and its number there.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
 /// The number of a passage in its corpus, which filters refer to. It is assigned once, when the passage enters the
 /// corpus, and passages of an epoch have different numbers. Passages are compared without it.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Place {
     number: OnceLock<u32>,
-    /// Known of passages that were found in a pipeline of several corpora with different documents. Of corpora with the same
-    /// documents, it is the first.
-    corpus: OnceLock<Corpus>,
+    /// One more than the number of the corpus, for passages that were found in a pipeline of several corpora with different
+    /// documents; otherwise 0. Of corpora with the same documents, it is the first.
+    corpus: AtomicU16,
+}
+
+impl Clone for Place {
+    fn clone(&self) -> Self {
+        Self { number: self.number.clone(), corpus: self.corpus.load(Ordering::Relaxed).into() }
+    }
 }
 
 impl Place {
@@ -27,17 +34,21 @@ impl Place {
 
     /// The corpus in which the passage was found, or the first one with its documents; `None` if the pipeline has no others.
     pub fn corpus(&self) -> Option<Corpus> {
-        self.corpus.get().copied()
+        self.corpus.load(Ordering::Relaxed).checked_sub(1).map(Corpus)
     }
 
-    /// The passage was found in this corpus. The first call counts.
-    pub fn found_in(&self, corpus: Corpus) {
-        self.corpus.get_or_init(|| corpus);
+    /// The passage was found in this corpus; `None` if the pipeline has no others, any more or yet.
+    pub fn found_in(&self, corpus: Option<Corpus>) {
+        let code = corpus.map_or(0, |Corpus(number)| number + 1);
+        // Most passages are found again in the same corpus, by several threads.
+        if self.corpus.load(Ordering::Relaxed) != code {
+            self.corpus.store(code, Ordering::Relaxed);
+        }
     }
 
     /// The place of another text of the same document: it has no number.
     pub(super) fn of_derived(&self) -> Self {
-        Self { number: OnceLock::new(), corpus: self.corpus.clone() }
+        Self { number: OnceLock::new(), ..self.clone() }
     }
 }
 
@@ -60,7 +71,7 @@ impl Corpus {
                 names.len() - 1
             })
         });
-        u16::try_from(number).ok().map(Self)
+        u16::try_from(number).ok().filter(|number| *number < u16::MAX).map(Self)
     }
 
     /// Its name.
@@ -81,9 +92,11 @@ mod tests {
         assert_eq!((&*docs.name(), &*other.name()), ("docs", "other"));
         let place = Place::default();
         place.assign(7);
-        place.found_in(docs);
-        place.found_in(other);
+        place.found_in(Some(docs));
         assert_eq!((place.get(), place.corpus()), (Some(7), Some(docs)));
         assert_eq!((place.of_derived().get(), place.of_derived().corpus()), (None, Some(docs)));
+        // A reload has left one corpus.
+        place.found_in(None);
+        assert_eq!((place.get(), place.corpus()), (Some(7), None));
     }
 }

@@ -10,7 +10,7 @@ export const citedFor = (answer, most) => citations(clean(answer), most).filter(
 
 /**
  * A list of passages { id, document, title, text, metadata, score }; a passage without a text cannot be shown any more.
- * `heading`: the level of their titles. `urls`: id → address of its document. `looked`: the numbers of the passages to look at, which are cited for `sentence`.
+ * `heading`: the level of their titles. `urls`: number → address of its document. `looked`: the numbers of the passages to look at, which are cited for `sentence`.
  */
 export function cards(answer, passages, urls, looked = [], sentence = '', heading = 'h4') {
   const parts = citedFor(answer, passages.length);
@@ -27,7 +27,7 @@ export function cards(answer, passages, urls, looked = [], sentence = '', headin
         h('summary', {}, h(heading, {}, `[${at + 1}] `, name(title || id)), ' ', h('span', { class: 'hint' }, hint),
           h('span', { class: 'gist', dir: 'auto' }, clean((text ?? '').slice(0, 400)))),
         said, h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document),
-          urls.has(id) && [' · ', link(urls.get(id), 'Open the document')]), fields(metadata)));
+          urls.has(at + 1) && [' · ', link(urls.get(at + 1), 'Open the document')]), fields(metadata)));
   };
   return h('ol', { class: 'cards' }, passages.map(row));
 }

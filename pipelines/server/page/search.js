@@ -40,7 +40,7 @@ export function byDocument(found) {
     const key = JSON.stringify([corpora, hit.document]);
     if (!documents.has(key)) documents.set(key, { document: hit.document, title: hit.title, corpora, hits: [] });
     const known = documents.get(key);
-    if (!known.hits.some(other => other.passage === hit.passage)) known.hits.push(hit);
+    if (!known.hits.some(other => other.passage === hit.passage && other.corpus === hit.corpus)) known.hits.push(hit);
   }
   return [...documents.values()];
 }

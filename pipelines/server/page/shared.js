@@ -11,9 +11,9 @@ function show({ question, record, citations, shared, pipeline }) {
   const isWithheld = record.answer === null;
   record.answer ??= '';
   const passages = record.hits.map(hit => ({ id: hit.passage, document: hit.document, title: hit.title, text: hit.text, metadata: hit.metadata }));
-  const urls = new Map(citations.filter(citation => citation.url).map(citation => [citation.passage, citation.url]));
-  const titles = new Map(citations.map(citation => [citation.passage, citation.title]));
-  for (const passage of passages) passage.title ||= titles.get(passage.id);
+  const urls = new Map(citations.filter(citation => citation.url).map(citation => [citation.number, citation.url]));
+  const titles = new Map(citations.map(citation => [citation.number, citation.title]));
+  passages.forEach((passage, at) => { passage.title ||= titles.get(at + 1); });
   const list = h('div', {}, cards(record.answer, passages, urls, [], '', 'h3'));
   const look = (numbers, sentence) => {
     list.replaceChildren(cards(record.answer, passages, urls, numbers, sentence, 'h3'));

@@ -164,7 +164,7 @@ export class Workflow {
     const isCited = citedFor(turn.answer, passages.length).length > 0;
     const text = markdown(turn.answer, citing(clean(turn.answer), passages.length, part => button(part.raw,
       () => this.cite(turn, part.cites, part.sentence), { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')}` })));
-    const urls = new Map((turn.record?.citations ?? []).map(citation => [citation.passage, citation.url]));
+    const urls = new Map((turn.record?.citations ?? []).map(citation => [citation.number, citation.url]));
     this.#parts.answer.replaceChildren(
       h('h3', {}, turn.state === 'failed' ? 'No answer' : 'Answer'),
       turn.problem ? h('p', { class: 'problem' }, clean(turn.problem)) : '',

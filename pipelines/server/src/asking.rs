@@ -4,7 +4,6 @@
 //! of events is unbounded; for a client that reads slowly, it holds at most one
 //! answer and the values of its nodes, and the connection is closed if the client does not read.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use turnflow_engine::record::{AnswerRecord, Status, Value};
 
 use crate::answered::{Answered, Asked};
 use crate::app::App;
-use crate::citations::Sources;
+use crate::citations::{Sources, Titles};
 use crate::error::ApiError;
 use crate::format::Format;
 use crate::limits::Deadline;
@@ -120,7 +119,7 @@ pub struct Asking {
     /// What this node has written.
     written: String,
     sent: String,
-    titles: HashMap<Arc<str>, Arc<str>>,
+    titles: Titles,
     links: Links,
     /// Number of passages that the writers of the answer may cite.
     passages: usize,
@@ -163,7 +162,7 @@ impl Asking {
             node: None,
             written: String::new(),
             sent: String::new(),
-            titles: HashMap::new(),
+            titles: Titles::default(),
             links,
             passages: 0,
             numbered: Numbered::default(),
@@ -191,8 +190,7 @@ impl Asking {
             match self.deadline.within(self.events.next()).await? {
                 Some(Event::Started { .. } | Event::Revised { .. }) => {}
                 Some(Event::Node { value: Value::Answer(answer), .. }) => {
-                    let titles = answer.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.chunk.title.clone()));
-                    self.titles.extend(titles);
+                    self.titles.extend(&answer.hits);
                 }
                 Some(Event::Node { value: Value::Hits(hits), .. }) => {
                     self.passages = self.passages.max(hits.hits.len())

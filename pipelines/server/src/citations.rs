@@ -6,7 +6,8 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use turnflow_engine::record::{AnswerRecord, HitRecord, Status};
+use turnflow_engine::document::Corpus;
+use turnflow_engine::record::{AnswerRecord, Hit, HitRecord, Status};
 use turnflow_operators::citations::marks;
 
 use crate::config::Citations;
@@ -27,12 +28,37 @@ pub struct Source {
     pub title: String,
 }
 
+/// The titles of passages, by the names of their corpora, where records have them, and by their ids.
+#[derive(Debug, Default)]
+pub struct Titles(HashMap<(Option<Arc<str>>, Arc<str>), Arc<str>>);
+
+impl Titles {
+    /// Adds those of an answer's passages.
+    pub fn extend(&mut self, hits: &[Hit]) {
+        for Hit { chunk, .. } in hits {
+            self.add(chunk.place.corpus().map(Corpus::name), chunk.id.clone(), chunk.title.clone());
+        }
+    }
+
+    /// Adds a title, if there is one.
+    pub fn add(&mut self, corpus: Option<Arc<str>>, passage: Arc<str>, title: Arc<str>) {
+        if !title.is_empty() {
+            self.0.insert((corpus, passage), title);
+        }
+    }
+
+    /// The title of a record's passage.
+    pub fn of(&self, hit: &HitRecord) -> Option<&Arc<str>> {
+        self.0.get(&(hit.corpus.0.clone(), hit.passage.clone()))
+    }
+}
+
 impl Source {
     /// The source of a hit; `titles` contains the titles of passages.
-    pub fn of(hit: &HitRecord, links: &Links, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
+    pub fn of(hit: &HitRecord, links: &Links, titles: &Titles) -> Self {
         let metadata = serde_json::to_value(&hit.metadata).unwrap_or_default();
         let field = |name: &str| metadata.get(name)?.as_str().filter(|text| !text.trim().is_empty());
-        let known = titles.get(&hit.passage).map(|title| &**title).filter(|title| !title.is_empty());
+        let known = titles.of(hit).map(|title| &**title);
         let title = known.or(field("title")).unwrap_or(&hit.document).to_owned();
         let is_pdf = field("mime") == Some("application/pdf") || hit.document.to_ascii_lowercase().ends_with(".pdf");
         let page = metadata.get("page").and_then(Json::as_u64).filter(|_| is_pdf);
@@ -93,7 +119,7 @@ pub struct Sources {
 
 impl Sources {
     /// The sources of an answer.
-    pub fn of(record: &AnswerRecord, links: &Links, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
+    pub fn of(record: &AnswerRecord, links: &Links, titles: &Titles) -> Self {
         let all = record.hits.iter().map(|hit| Source::of(hit, links, titles)).collect();
         Self { all, answers: record.status == Status::Answered, formed: false }
     }
@@ -241,13 +267,14 @@ pub(crate) mod tests {
 
     fn source(document: &str, fields: &Json) -> (String, String) {
         let metadata = turnflow_engine::metadata::Metadata::of(fields.as_object().unwrap()).0;
-        let source = Source::of(&HitRecord { metadata, ..hit(document) }, &Links::relative("p q"), &HashMap::new());
+        let source = Source::of(&HitRecord { metadata, ..hit(document) }, &Links::relative("p q"), &Titles::default());
         (source.url, source.title)
     }
 
     #[test]
     fn a_source_has_a_link_and_a_title() {
-        let titles = HashMap::from([("a b/ü.md#0".into(), "Title".into())]);
+        let mut titles = Titles::default();
+        titles.add(None, "a b/ü.md#0".into(), "Title".into());
         let found = Source::of(&hit("a b/ü.md"), &Links::relative("p q"), &titles);
         assert_eq!(found.url, "/documents/a%20b/%C3%BC.md?pipeline=p%20q&passage=a%20b%2F%C3%BC.md%230#passage");
         assert_eq!(found.title, "Title");

@@ -1,6 +1,5 @@
 //! `/v1/search`: the hits of a pipeline, without an answer.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -18,7 +17,7 @@ use crate::app::App;
 use crate::asking::{begun, check_collection, reason as why};
 use crate::auth::Principal;
 use crate::body::{Content, Params};
-use crate::citations::Source;
+use crate::citations::{Source, Titles};
 use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::links::Links;
@@ -172,7 +171,7 @@ fn told(hits: &Hits, top: Option<usize>, pipeline: &str, node: &str, epoch: u64,
         let mut record = serde_json::to_value(&of).unwrap_or_default();
         record["title"] = json!(hit.chunk.title);
         record["page"] = json!(links.passage(&of));
-        record["url"] = json!(Source::of(&of, links, &HashMap::new()).url);
+        record["url"] = json!(Source::of(&of, links, &Titles::default()).url);
         record
     });
     json!({

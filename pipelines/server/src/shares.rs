@@ -23,7 +23,7 @@ use utoipa::ToSchema;
 use crate::app::{App, now, unique};
 use crate::auth::Principal;
 use crate::body::{Content, InPath, Params};
-use crate::citations::Sources;
+use crate::citations::{Sources, Titles};
 use crate::cited::{MAKING, document_of};
 use crate::error::ApiError;
 use crate::links::{LinkKey, Links, is_signed, opened, present};
@@ -130,8 +130,10 @@ pub async fn create(
         .map_err(|error| ApiError::bad(format!("`record`: {error}")).param("record"))?;
     let links = Links::of(&app, Some(&headers), &principal, &served);
     let hits = record["hits"].as_array().into_iter().flatten();
-    let titles: HashMap<Arc<str>, Arc<str>> =
-        hits.filter_map(|hit| Some((hit["passage"].as_str()?.into(), hit["title"].as_str()?.into()))).collect();
+    let mut titles = Titles::default();
+    for (hit, of) in hits.zip(&whole.hits) {
+        titles.add(of.corpus.0.clone(), of.passage.clone(), hit["title"].as_str().unwrap_or_default().into());
+    }
     let citations = Sources::of(&whole, &links, &titles).cited(&whole.answer);
     let shown = json!({
         "pipeline": **served.name(), "question": question, "record": core(&record), "citations": citations, "shared": now(),

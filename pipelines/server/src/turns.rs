@@ -29,7 +29,7 @@ use crate::asking::{begun, check_collection, hidden};
 use crate::auth::Principal;
 use crate::body::{Content, Many, Params};
 use crate::callers::Callers;
-use crate::citations::Sources;
+use crate::citations::{Sources, Titles};
 use crate::durable;
 use crate::error::ApiError;
 use crate::limits::{Deadline, HeldPlace};
@@ -138,7 +138,7 @@ pub async fn create(
         running: None,
         live,
         links,
-        titles: HashMap::new(),
+        titles: Titles::default(),
     };
     if let Some(id) = params.resume {
         return resume::begin(&app, principal, id, place, turns);
@@ -273,7 +273,7 @@ struct Turns {
     live: Option<Live>,
     links: Links,
     /// The titles of passages.
-    titles: HashMap<Arc<str>, Arc<str>>,
+    titles: Titles,
 }
 
 struct RunningTurn {
@@ -344,7 +344,7 @@ impl Turns {
         let mut value = without_principal(record);
         value["citations"] = json!(Sources::of(record, &self.links, &self.titles).cited(&record.answer));
         for (shown, hit) in value["hits"].as_array_mut().into_iter().flatten().zip(&record.hits) {
-            if let Some(title) = self.titles.get(&hit.passage).filter(|title| !title.is_empty()) {
+            if let Some(title) = self.titles.of(hit) {
                 shown["title"] = json!(title);
             }
         }
@@ -368,8 +368,7 @@ impl Turns {
             Some(Event::Started { epoch }) => Ok(Told::Other("started", json!({ "epoch": epoch }))),
             Some(Event::Node { node, value, took, warnings }) => {
                 if let Value::Answer(answer) = &value {
-                    let titles = answer.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.chunk.title.clone()));
-                    self.titles.extend(titles);
+                    self.titles.extend(&answer.hits);
                 }
                 let took_ms = took.map(|took| took.as_secs_f64() * 1000.0);
                 let mut fields = json!({ "node": node, "value": value, "took_ms": took_ms, "warnings": warnings });

@@ -12,6 +12,7 @@
 //! for people, with a passage marked.
 
 mod cells;
+mod clusters;
 mod codes;
 mod drawn;
 mod flow;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pdfium_render::prelude::{PdfPage, PdfPageTextChar, PdfRect};
 
+use super::clusters::Clusters;
 use super::codes::{Kind, kind, whole};
 use super::drawn::{drawn, mark_items};
 use super::links::link;
@@ -281,18 +282,24 @@ pub(super) fn text_of(page: &PdfPage<'_>) -> Result<Text, ReadError> {
         if letters.len() > MOST_LETTERS {
             return Err(ReadError::TooMany { what: "letters on a page", limit: MOST_LETTERS as u64 });
         }
-        for char in letters.iter() {
+        let clusters = Clusters::of(page, &letters);
+        for (number, char) in letters.iter().enumerate().filter(|(number, _)| clusters.has(*number)) {
             let Some(character) = whole(char.unicode_value(), &mut half) else { continue };
             let (kind, is_unknown) = kind(&char, character);
             unknown += usize::from(is_unknown);
             known += usize::from(!is_unknown && !character.is_whitespace());
+            if clusters.is_after_blank(number) {
+                segments.blank();
+            }
             match kind {
                 Kind::End => segments.end_at(&char),
                 Kind::Blank => segments.blank(),
                 Kind::Nothing => {}
                 Kind::Letter if shown.is_some_and(|shown| !is_within(&shown, &char)) => {}
                 Kind::Letter => {
-                    if let Some(letter) = Letter::of(&char, character) {
+                    if let Some(mut letter) = Letter::of(&char, character) {
+                        letter.bounds.x1 =
+                            clusters.end(number).map_or(letter.bounds.x1, |end| end.max(letter.bounds.x1));
                         segments.add(letter, || is_bold(&char));
                     }
                 }

@@ -190,6 +190,18 @@ fn pages_are_known_by_where_they_begin() {
     assert_eq!(content.metadata.get(PAGE_OFFSETS), Some(&FieldValue::from("0 4 4 12")));
 }
 
+/// Why it exists: pages that browsers print had a blank after most letters with signs.
+#[test]
+fn letters_with_signs_are_one_word() {
+    if !has_pdfium() {
+        return;
+    }
+    // Two glyphs for one letter with its sign, then a blank that is drawn, as browsers write them.
+    let page = "BT /F1 20 Tf 72 700 Td /Span <</ActualText <FEFF0935093E>>> BDC (H) Tj 14.4 0 Td (H) Tj EMC 14.4 0 Td (o) Tj \
+                /Span <</ActualText <FEFF09380940>>> BDC 11.1 0 Td (H) Tj 14.4 0 Td (H) Tj EMC 14.4 0 Td ( ) Tj 5.6 0 Td (o) Tj ET";
+    assert_eq!(read(&pdf_of_pages(&[page])).unwrap().text, "\u{935}\u{93e}o\u{938}\u{940} o");
+}
+
 #[test]
 fn the_pages_of_a_book_of_thousands_are_known() {
     if !has_pdfium() {

@@ -33,7 +33,7 @@ fn start(directory: &Path) -> Server {
 
 async fn put(server: &Server, corpus: &str, text: &str, groups: &str) {
     let path = format!("/v1/documents/README.md?corpus={corpus}&wait=true");
-    let document = json!({ "text": text, "groups": [groups] });
+    let document = json!({ "title": format!("All of {corpus}"), "text": text, "groups": [groups] });
     let (status, told) = send(server, "admin", "PUT", &path, Some(document)).await;
     assert_eq!(status, 200, "{told}");
 }
@@ -86,6 +86,14 @@ async fn documents_of_two_corpora_may_have_one_id() {
     assert_eq!(record["hits"][0]["corpus"], "docs", "{record}");
     let (_, _, marked) = opened(&server, record["citations"][0]["url"].as_str().unwrap()).await;
     assert_eq!(marked, "Giraffe tickets cost five crowns.");
+    let asked = json!({ "messages": [{ "role": "user", "content": "Which tickets cost crowns?" }] });
+    let (_, told) = send(&server, "ann", "POST", "/v1/chat/completions", Some(asked)).await;
+    let cited = told["choices"][0]["message"]["annotations"].as_array().unwrap().clone();
+    assert!(!cited.is_empty(), "{told}");
+    for cited in cited.iter().map(|cited| &cited["url_citation"]) {
+        let corpus = if cited["url"].as_str().unwrap().contains("corpus=docs") { "docs" } else { "other" };
+        assert_eq!(cited["title"], format!("All of {corpus}"), "{told}");
+    }
 
     // What is shared ends with its own document.
     let request = json!({ "question": "What do giraffe tickets cost?", "record": record });
