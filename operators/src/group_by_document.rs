@@ -102,11 +102,18 @@ impl Operator for GroupByDocument {
                 }
                 None => None,
             };
+            let known = self.0.corpus.as_ref().and_then(|corpus| corpus.told_apart(&call.turn, &call.snapshot));
             call.watch.put(OfDocuments::of(hits));
             let mut documents = Vec::new();
             for Hit { chunk, score } in grouped(hits, self.0.score) {
                 let document = &chunk.document;
-                let whole = reader.as_ref().map(|reader| reader.find(document, &call.turn));
+                let mut whole = reader.as_ref().map(|reader| reader.find(document, &call.turn));
+                // The document of another source with this id is another one.
+                if let (Some(whole), Some(known), Some(own)) = (&mut whole, known, chunk.place.corpus())
+                    && known != own
+                {
+                    whole.clear();
+                }
                 if let Some(corpus) = &self.0.corpus {
                     corpus.found(&call.turn, &call.snapshot, whole.iter().flatten());
                 }

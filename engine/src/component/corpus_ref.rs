@@ -59,12 +59,16 @@ impl CorpusRef {
         })
     }
 
+    /// What its passages are known by, if corpora have different documents ([`Aliases::told_apart`](super::Aliases::told_apart)).
+    pub fn told_apart(&self, turn: &Turn, snapshot: &Snapshot) -> Option<Corpus> {
+        let name = snapshot.real_name(self, turn)?;
+        snapshot.aliases.told_apart(&name).and_then(|name| Corpus::named(name))
+    }
+
     /// Notes that these passages were found in this turn's corpus, if there are others with other documents: only then two may
     /// have one id. Every operator that finds passages in a corpus must do so before it merges or returns them.
     pub fn found<'a>(&self, turn: &Turn, snapshot: &Snapshot, passages: impl IntoIterator<Item = &'a Arc<Chunk>>) {
-        let name = snapshot.real_name(self, turn);
-        let name = name.as_ref().and_then(|name| snapshot.aliases.told_apart(name));
-        let corpus = name.and_then(|name| Corpus::named(name));
+        let corpus = self.told_apart(turn, snapshot);
         passages.into_iter().for_each(|passage| passage.place.found_in(corpus));
     }
 }

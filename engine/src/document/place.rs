@@ -13,11 +13,14 @@ pub struct Place {
     /// One more than the number of the corpus, for passages that were found in a pipeline of several corpora with different
     /// documents; otherwise 0. Of corpora with the same documents, it is the first.
     corpus: AtomicU16,
+    /// The passage has another text than its corpus.
+    is_derived: bool,
 }
 
 impl Clone for Place {
     fn clone(&self) -> Self {
-        Self { number: self.number.clone(), corpus: self.corpus.load(Ordering::Relaxed).into() }
+        let Self { number, corpus, is_derived } = self;
+        Self { number: number.clone(), corpus: corpus.load(Ordering::Relaxed).into(), is_derived: *is_derived }
     }
 }
 
@@ -46,9 +49,14 @@ impl Place {
         }
     }
 
+    /// Whether an operator has made its text of that of a passage.
+    pub fn is_derived(&self) -> bool {
+        self.is_derived
+    }
+
     /// The place of another text of the same document: it has no number.
     pub(super) fn of_derived(&self) -> Self {
-        Self { number: OnceLock::new(), ..self.clone() }
+        Self { number: OnceLock::new(), is_derived: true, ..self.clone() }
     }
 }
 

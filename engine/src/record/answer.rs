@@ -110,7 +110,7 @@ impl From<&Hit> for HitRecord {
             corpus: KnownCorpus(hit.chunk.place.corpus().map(Corpus::name)),
             found: Found {
                 readers: Some(hit.chunk.readers.clone()),
-                text: hit.chunk.place.get().map(|_| text_mark(&hit.chunk.text)),
+                text: (!hit.chunk.place.is_derived()).then(|| text_mark(&hit.chunk.text)),
             },
         }
     }

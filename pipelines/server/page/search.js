@@ -37,8 +37,8 @@ export function byDocument(found) {
   const documents = new Map();
   const places = found.flatMap(({ hits, corpora }) => hits.map((hit, place) => ({ hit, place, corpora })));
   for (const { hit, corpora } of places.sort((a, b) => a.place - b.place)) {
-    const key = JSON.stringify([corpora, hit.document]);
-    if (!documents.has(key)) documents.set(key, { document: hit.document, title: hit.title, corpora, hits: [] });
+    const key = JSON.stringify([corpora, hit.corpus, hit.document]);
+    if (!documents.has(key)) documents.set(key, { document: hit.document, title: hit.title, corpora: hit.corpus ? [hit.corpus] : corpora, hits: [] });
     const known = documents.get(key);
     if (!known.hits.some(other => other.passage === hit.passage && other.corpus === hit.corpus)) known.hits.push(hit);
   }

@@ -1,5 +1,6 @@
 //! The sources of an answer, as annotations and as Markdown.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -238,13 +239,36 @@ pub fn markdown(citations: &[Citation]) -> String {
     if list.is_empty() { list } else { format!("{SOURCES}{}", list.trim_end()) }
 }
 
-/// An answer without the list that [`markdown`] has appended. Clients send it back as what was said; its links open
+/// An answer without the lists that [`markdown`] has appended. Clients send it back as what was said; its links open
 /// documents, and are not for a model.
-pub fn without_list(answer: &str) -> &str {
-    let is_source = |line: &str| line.starts_with("- \\[") && line.trim_end().ends_with(">)");
-    match answer.rsplit_once(SOURCES) {
-        Some((before, list)) if list.trim_end().lines().all(is_source) => before,
-        _ => answer,
+pub fn without_list(answer: &str) -> Cow<'_, str> {
+    if !answer.contains(SOURCES.trim()) {
+        return answer.into();
+    }
+    let is_source = |line: &str| line.starts_with("- \\[") && line.ends_with(">)");
+    let lines: Vec<&str> = answer.lines().collect();
+    let (mut kept, mut at): (Vec<&str>, usize) = (Vec::new(), 0);
+    while at < lines.len() {
+        let begins = lines[at].trim() == SOURCES.trim();
+        let list = lines[at + 1..].iter().position(|line| !line.trim().is_empty()).filter(|_| begins);
+        let first = list.map(|blank| at + 1 + blank).filter(|first| is_source(lines[*first].trim()));
+        match first {
+            Some(first) => {
+                let listed = lines[first..].iter().take_while(|line| is_source(line.trim())).count();
+                while kept.last().is_some_and(|line| line.trim().is_empty()) {
+                    kept.pop();
+                }
+                at = first + listed;
+            }
+            None => {
+                kept.push(lines[at]);
+                at += 1;
+            }
+        }
+    }
+    match kept.len() == lines.len() {
+        true => answer.into(),
+        false => kept.join("\n").trim_end().to_owned().into(),
     }
 }
 
@@ -319,9 +343,10 @@ pub(crate) mod tests {
         let list = markdown(&[citation(1, "A [b]"), citation(2, "C > d)")]);
         assert_eq!(without_list(&format!("It is **so**. [1]{list}")), "It is **so**. [1]");
         assert_eq!(without_list(&format!("It is.{list}\n")), "It is.");
-        for other in
-            ["", "It is.", "It is.\n\n**Sources**\n\n- a book", "A\n\n**Sources**\n\n- \\[1\\] [x](<y>)\n\nMore."]
-        {
+        assert_eq!(without_list(&format!("It is.{list}").replace('\n', "\r\n")), "It is.");
+        assert_eq!(without_list(&format!("It is.{list}\n\nMore.{list}")), "It is.\n\nMore.");
+        assert_eq!(without_list(list.trim()), "");
+        for other in ["", "It is.", "It is.\n\n**Sources**\n\n- a book", "A\n\n**Sources**\n\nMore.", "**Sources**"] {
             assert_eq!(without_list(other), other);
         }
     }

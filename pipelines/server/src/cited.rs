@@ -86,8 +86,8 @@ async fn opened<'a>(
     let corpus = params.corpus.as_deref();
     let served = served.ok_or_else(|| if app.tokens().is_empty() { unknown() } else { refused() })?;
     let groups = groups(app, served, params.key.as_deref(), &opens(id, corpus)).ok_or_else(refused)?;
-    let (corpus, passages) =
-        document_of(served, id, corpus, params.passage.as_deref(), &groups).await?.ok_or_else(unknown)?;
+    let has = |passages: &[Arc<Chunk>]| cited(passages, params).map_or(0, |(_, is_it)| if is_it { 2 } else { 1 });
+    let (corpus, passages) = document_of(served, id, corpus, has, 2, &groups).await?.ok_or_else(unknown)?;
     Ok((served, corpus, passages))
 }
 
@@ -129,33 +129,34 @@ async fn picture(app: &App, id: &str, page: u32, params: &CitedParams) -> Result
     Ok((headers, png.ok_or_else(none)?).into_response())
 }
 
-/// The passages of a document that these groups may read, and their corpus: the one that has the cited passage, if one has;
-/// `None` if there are none. `told_apart` is the name under which a record has the corpus, if it names one.
+/// The passages of a document that these groups may read, and their corpus: the first of those for which `has` is greatest,
+/// which is at most `most`; `None` if there are none. `told_apart` is the name under which a record has the corpus, if it names one.
 pub(crate) async fn document_of(
     served: &Served,
     id: &str,
     told_apart: Option<&str>,
-    passage: Option<&str>,
+    has: impl Fn(&[Arc<Chunk>]) -> usize,
+    most: usize,
     groups: &[Arc<str>],
 ) -> Result<Option<(Arc<str>, Vec<Arc<Chunk>>)>, ApiError> {
-    let mut found = None;
+    let mut found: Option<(usize, Arc<str>, Vec<Arc<Chunk>>)> = None;
     let aliases = served.engine().epochs().current().aliases.clone();
-    let is_meant = |corpus: &str| {
-        // Without another source, the name is that of a time when there was one.
-        told_apart.is_none_or(|name| aliases.told_apart(corpus).is_none_or(|known| **known == *name))
-    };
+    let meant = told_apart.map(|name| aliases.told_apart(name).map_or(name, |name| name));
+    // Without another source, the name is that of a time when there was one.
+    let is_meant =
+        |corpus: &str| meant.is_none_or(|name| aliases.told_apart(corpus).is_none_or(|known| **known == *name));
     for (corpus, ..) in served.engine().corpora().into_iter().filter(|(corpus, ..)| is_meant(corpus)) {
         let passages = served.engine().passages(&corpus, id, groups).await;
         let passages = passages.map_err(|error| ApiError::server(format!("The corpus cannot be read: {error}")))?;
-        let has = passages.iter().any(|chunk| passage == Some(&*chunk.id));
-        if has || found.is_none() && !passages.is_empty() {
-            found = Some((corpus, passages));
+        let fits = has(&passages);
+        if !passages.is_empty() && found.as_ref().is_none_or(|(best, ..)| *best < fits) {
+            found = Some((fits, corpus, passages));
         }
-        if has {
+        if found.is_some() && fits >= most {
             break;
         }
     }
-    Ok(found)
+    Ok(found.map(|(_, corpus, passages)| (corpus, passages)))
 }
 
 /// Which passage is cited, and whether it has the text that was cited. After an edit, the text may be in another place, and
@@ -201,7 +202,8 @@ fn shown(
         let (href, url) = (attribute(&url), escaped(&url));
         let _ = writeln!(body, "<p><a href=\"{href}\" rel=\"noopener noreferrer\">{url}</a></p>");
     }
-    if params.passage.is_some() && cited.is_none() {
+    // A hit may be a whole document.
+    if params.passage.as_deref().is_some_and(|passage| passage != id) && cited.is_none() {
         body.push_str("<p class=\"note\">The document has changed since the answer: the cited passage is gone.</p>\n");
     }
     if is_changed {

@@ -59,7 +59,7 @@ impl Conversation {
                 Some(content) => text_of(content, &format!("{place}.content"), question == Some(at))?,
             };
             let text = match speaker {
-                Some(Speaker::Agent) => without_list(&text).to_owned(),
+                Some(Speaker::Agent) => without_list(&text).into_owned(),
                 _ => text,
             };
             match speaker {

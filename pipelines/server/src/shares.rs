@@ -237,7 +237,7 @@ async fn withhold(served: &Served, shown: &mut Value, groups: &[Arc<str>]) -> Re
             Some(known) => *known,
             None => {
                 let _one = MAKING.acquire().await;
-                let found = document_of(served, &of.1, of.0.as_deref(), None, groups).await?.is_some();
+                let found = document_of(served, &of.1, of.0.as_deref(), |_| 0, 0, groups).await?.is_some();
                 readable.insert(of, found);
                 found
             }

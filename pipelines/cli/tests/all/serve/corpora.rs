@@ -109,6 +109,47 @@ async fn documents_of_two_corpora_may_have_one_id() {
     assert_eq!(shown["question"], "What do giraffe tickets cost?");
 }
 
+/// Why it exists: the link of a passage opened the passage of another corpus of the same documents, and said that the text was
+/// gone.
+#[tokio::test]
+async fn a_link_opens_the_passage_that_was_cited_among_several_cuts_of_one_document() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "The bus leaves at ten. The ferry is blue. Dogs ride free. The tram leaves at six.";
+    let row = json!({ "_id": "x", "text": text }).to_string();
+    std::fs::write(directory.path().join("docs.jsonl"), row + "\n").unwrap();
+    let corpus = |size: u32| {
+        format!(r#"Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Sentences(size: {size}, overlap: 0))"#)
+    };
+    let pipeline = format!(
+        r#"Pipeline(
+            corpora: {{ "one": {}, "two": {} }},
+            nodes: {{
+                "turns": Stdin(),
+                "query": LastTurn(input: "turns"),
+                "found": Bm25(input: "query", corpus: "two", top: 5),
+                "ones": Bm25(input: "query", corpus: "one", top: 5),
+                "documents": GroupByDocument(input: "ones"),
+                "answer": ExtractiveAnswer(input: "found"),
+            }},
+        )"#,
+        corpus(1),
+        corpus(2)
+    );
+    let server = Server::start(directory.path(), &pipeline, &[], &[]);
+    let search = async |node: &str| {
+        let found = server.send("GET", &format!("/v1/search?query=dogs&node={node}"), None).await.1;
+        found["hits"][0].clone()
+    };
+    until(async || search("found").await.is_object()).await;
+    let hit = search("found").await;
+    assert_eq!((&hit["passage"], hit.get("corpus")), (&json!("x#1"), None), "one source");
+    let (_, html, marked) = opened(&server, hit["page"].as_str().unwrap()).await;
+    assert!(marked == "Dogs ride free. The tram leaves at six." && !html.contains("has changed"), "{html}");
+    // A hit may be a whole document.
+    let (_, html, _) = opened(&server, search("documents").await["page"].as_str().unwrap()).await;
+    assert!(html.contains("Dogs ride free.") && !html.contains("has changed"), "{html}");
+}
+
 /// Why it exists: after an edit, the link of an answer marked whatever stood in the passage's place.
 #[tokio::test]
 async fn a_cited_passage_is_found_after_an_edit_or_said_to_be_gone() {
