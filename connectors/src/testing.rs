@@ -254,6 +254,7 @@ pub(crate) fn answer() -> AnswerRecord {
         latency_ms: 1.5,
         tokens: Default::default(),
         timestamp: None,
+        question: None,
         extra: serde_json::Map::new(),
     }
 }

@@ -11,6 +11,7 @@ mod corpus;
 mod documents;
 mod offsets;
 mod requests;
+mod review;
 mod sink;
 mod turn_queue;
 mod turns;
@@ -30,6 +31,7 @@ pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource, PageViews};
 pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::requests::{SentReply, SentRequest, TakesRequests};
+pub use self::review::{Judgement, ReviewError, ReviewHit, ReviewItem, ReviewList, ReviewPage, ReviewQueue, Verdict};
 pub use self::sink::{
     AnswerSink, Delivery, Ends, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::{AlertStates, AnswerLog, ConnectorError};
+use super::{AlertStates, AnswerLog, ConnectorError, ReviewQueue};
 use crate::record::AnswerRecord;
 
 /// Receives answers.
@@ -52,6 +52,12 @@ pub trait AnswerSink: Send {
     /// The states of its rules, if it watches the answers. The engine asks once, before the first delivery, and shows them
     /// in [`Engine::status`](crate::run::Engine::status).
     fn alerts(&self) -> Option<Arc<dyn AlertStates>> {
+        None
+    }
+
+    /// Its queue, if it keeps answers for people to judge. The engine asks once, before the first delivery, and
+    /// [`Engine::reviews`](crate::run::Engine::reviews) returns the queues.
+    fn review(&self) -> Option<Arc<dyn ReviewQueue>> {
         None
     }
 }

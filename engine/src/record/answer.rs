@@ -160,6 +160,9 @@ pub struct AnswerRecord {
     /// none writes it.
     #[serde(skip)]
     pub timestamp: Option<f64>,
+    /// What the user said, if it is known. It is for sinks that show a turn to people: none that can be read back writes it.
+    #[serde(skip)]
+    pub question: Option<Arc<str>>,
     /// Fields of the turn that turnflow does not know.
     #[serde(flatten)]
     pub extra: Map<String, Json>,

@@ -9,7 +9,7 @@ use super::{Engine, LackingModel};
 use crate::activity::{Calls, Durations};
 use crate::backup::BackupStatus;
 use crate::cluster::{models_of, name_of};
-use crate::connector::AlertStatus;
+use crate::connector::{AlertStatus, ReviewQueue};
 use crate::corpus::CorpusState;
 use crate::publish::CorpusProgress;
 use crate::sinks::SinkStatus;
@@ -183,6 +183,14 @@ impl Engine {
         // A sink may be waiting for the disk.
         let sinks: Vec<_> = self.inner.running.lock().sinks.values().flatten().cloned().collect();
         sinks.iter().flat_map(|sink| sink.alerts()).collect()
+    }
+
+    /// The queues of answers that people judge, by node.
+    pub fn reviews(&self) -> Vec<Arc<dyn ReviewQueue>> {
+        let mut queues: Vec<_> =
+            self.inner.running.lock().sinks.values().flatten().filter_map(|sink| sink.review()).collect();
+        queues.sort_by(|one, other| one.node().cmp(other.node()));
+        queues
     }
 
     /// The live status of the run.

@@ -15,7 +15,9 @@ use self::delivery::DeliveryThread;
 pub use self::delivery::{Acknowledged, Ticket};
 use self::writer::Writer;
 use crate::claims::Claim;
-use crate::connector::{AlertStates, AlertStatus, AnswerLog, AnswerSink, ConnectorError, Search, SinkPosition};
+use crate::connector::{
+    AlertStates, AlertStatus, AnswerLog, AnswerSink, ConnectorError, ReviewQueue, Search, SinkPosition,
+};
 use crate::dead_letter::DeadLetters;
 use crate::panics::caught;
 use crate::record::AnswerRecord;
@@ -69,6 +71,8 @@ pub struct SinkHandle {
     log: Option<Arc<dyn AnswerLog>>,
     /// The states of its rules, if it watches the answers.
     alerts: Option<Arc<dyn AlertStates>>,
+    /// Its queue, if it keeps answers for people to judge.
+    review: Option<Arc<dyn ReviewQueue>>,
     /// Whether it gets answers of callers.
     pub(crate) takes_callers: bool,
 }
@@ -91,6 +95,7 @@ impl SinkHandle {
         let SinkContext { runtime, dead, has_room } = context;
         let log = caught(|| sink.log()).ok().flatten();
         let alerts = caught(|| sink.alerts()).ok().flatten();
+        let review = caught(|| sink.review()).ok().flatten();
         let writer = Arc::new(Writer::new(sink, runtime));
         let deliveries = DeliveryThread::start(id.clone(), writer.clone(), dead, has_room)?;
         Ok(Self {
@@ -105,6 +110,7 @@ impl SinkHandle {
             claim,
             log,
             alerts,
+            review,
             takes_callers: false,
         })
     }
@@ -127,6 +133,11 @@ impl SinkHandle {
     /// The states of its rules.
     pub fn alerts(&self) -> Vec<AlertStatus> {
         self.alerts.as_ref().map(|alerts| alerts.alerts()).unwrap_or_default()
+    }
+
+    /// Its queue of answers that people judge.
+    pub fn review(&self) -> Option<Arc<dyn ReviewQueue>> {
+        self.review.clone()
     }
 
     /// Whether its contents can be read back.

@@ -56,7 +56,8 @@ pub fn catalog() -> Catalog {
         chunkers: turnflow_operators::CHUNKERS.to_vec(),
         corpus_sources: turnflow_connectors::CORPUS_SOURCES.to_vec(),
         turn_sources: turnflow_connectors::TURN_SOURCES.to_vec(),
-        sinks: [turnflow_connectors::SINKS, turnflow_gaps::SINKS, turnflow_alerts::SINKS].concat(),
+        sinks: [turnflow_connectors::SINKS, turnflow_gaps::SINKS, turnflow_alerts::SINKS, turnflow_review::SINKS]
+            .concat(),
         passages: Some(turnflow_operators::PASSAGES),
         reference: REFERENCE.to_owned(),
     }

@@ -151,6 +151,7 @@ impl<'a> Row<'a> {
             latency_ms: self.latency_ms.unwrap_or(f64::NAN),
             tokens: Default::default(),
             timestamp: None,
+            question: None,
             extra: fields(self.extra)?,
         })
     }

@@ -26,21 +26,32 @@ impl Resolver<'_> {
             let NodeKind::Sink(config) = &node.kind else { continue };
             let place = entry.value.get("path").map_or(entry.value.span, |tree| tree.span);
             let owner = format!("{} `{}`", node.kind_name, node.id);
-            if let Some(file) = config.another_file() {
-                self.read_by_a_corpus(&owner, "its own answers", &file, place, corpora);
+            let file = config.file().filter(|file| !file.exists() || file.is_file());
+            let another = config.another_file();
+            if let Some(file) = &another {
+                self.read_by_a_corpus(&owner, "its own answers", file, place, corpora);
             }
-            let Some(file) = config.file().filter(|file| !file.exists() || file.is_file()) else { continue };
-            match known.entry(claims::real(file)) {
-                Slot::Vacant(slot) => drop(slot.insert((&entry.key.text, "written"))),
-                Slot::Occupied(slot) => {
-                    let (other, how) = *slot.get();
-                    let verb = if how == "read" { "reads" } else { "writes" };
-                    let message = format!("{owner}: `{other}` {verb} the same file");
-                    let diagnostic =
-                        Diagnostic::new("same-file", place, message).label(format!("{how} by another node"));
-                    self.diagnostics.push(diagnostic.help("give each sink a separate file"));
+            // A source may read what a sink writes beside its answers.
+            let another = another.as_deref().filter(|file| !file.exists() || file.is_file());
+            let others = file.map(|file| (file, true)).into_iter().chain(another.map(|file| (file, false)));
+            let clash = others.filter_map(|(file, is_first)| match known.entry(claims::real(file)) {
+                Slot::Vacant(slot) => {
+                    slot.insert((&entry.key.text, "written"));
+                    None
                 }
+                Slot::Occupied(slot) => Some(*slot.get()).filter(|(_, how)| is_first || *how == "written"),
+            });
+            // Files in one directory clash together.
+            if let Some((other, how)) = clash.collect::<Vec<_>>().into_iter().next() {
+                let verb = if how == "read" { "reads" } else { "writes" };
+                let message = match other == entry.key.text {
+                    true => format!("{owner}: it would write two things to one file"),
+                    false => format!("{owner}: `{other}` {verb} the same file"),
+                };
+                let diagnostic = Diagnostic::new("same-file", place, message).label(format!("{how} by another node"));
+                self.diagnostics.push(diagnostic.help("give each sink a separate file"));
             }
+            let Some(file) = file else { continue };
             self.read_by_a_corpus(&owner, "its own answers", file, place, corpora);
         }
     }
@@ -56,12 +67,12 @@ impl Resolver<'_> {
         let path = claims::real(&dead_letters.path);
         let place = tree.get("dead_letters").map_or(tree.span, |tree| tree.span);
         for node in nodes {
-            let (file, verb) = match &node.kind {
-                NodeKind::Source(config) => (config.file(), "reads"),
-                NodeKind::Sink(config) => (config.file(), "writes"),
-                NodeKind::Operator(_) => (None, ""),
+            let (file, another, verb) = match &node.kind {
+                NodeKind::Source(config) => (config.file(), None, "reads"),
+                NodeKind::Sink(config) => (config.file(), config.another_file(), "writes"),
+                NodeKind::Operator(_) => (None, None, ""),
             };
-            if file.is_some_and(|file| claims::real(file) == path) {
+            if [file, another.as_deref()].into_iter().flatten().any(|file| claims::real(file) == path) {
                 let message = format!("`dead_letters`: {} `{}` {verb} the same file", node.kind_name, node.id);
                 let diagnostic = Diagnostic::new("same-file", place, message).label("used by a node");
                 self.diagnostics.push(diagnostic.help("give the dead letters a separate file"));

@@ -60,7 +60,7 @@ impl Conversations {
         self.left(&read);
         // It is counted with its turn.
         let turn = self.turn((&read, question), history, key.clone(), 0, 0);
-        let timestamp = turn.timestamp;
+        let (timestamp, said) = (turn.timestamp, turn.text.clone());
         let stands = (by.mode != AnswerMode::Once).then(|| {
             let mut records = by.records(&self.source.id, &key);
             records.extend(copies.iter().map(|(sink, record)| (sink.id().clone(), record.clone())));
@@ -70,7 +70,8 @@ impl Conversations {
             let wake = self.wake.clone();
             let acknowledged = Acknowledged::new(move || wake.wake());
             // The sink that has the answer has not written when it was asked.
-            sink.deliver(vec![AnswerRecord { timestamp, ..record }], &acknowledged);
+            let record = AnswerRecord { timestamp, question: Some(said.clone()), ..record };
+            sink.deliver(vec![record], &acknowledged);
             (sink, acknowledged)
         });
         let taken = TakenOver { id: id.clone(), sequence, is_recovered: true, stands, copies: copies.collect() };

@@ -220,6 +220,7 @@ impl Withdrawn {
             latency_ms: 0.0,
             tokens: Default::default(),
             timestamp: None,
+            question: None,
             extra: Default::default(),
         }
     }

@@ -37,6 +37,7 @@ fn record(status: Status, answer: &str, hits: &[(&str, &str)]) -> AnswerRecord {
         latency_ms: 1.0,
         tokens: Default::default(),
         timestamp: None,
+        question: None,
         extra: Default::default(),
     }
 }
