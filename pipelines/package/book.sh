@@ -15,7 +15,7 @@ cp -R examples/images "$book/src/images"
 sed -i 's|(\.\./images/|(images/|g' "$book"/src/*.md
 {
     printf '# Summary\n\n'
-    for page in introduction pipeline-files sources parquet buckets git web nats kafka postgres redis chunkers metadata retrieval language-models models answers conversations live-answers recorded gaps alerts logs five-logs \
+    for page in introduction pipeline-files sources parquet buckets git web nats kafka postgres redis chunkers metadata retrieval language-models models answers conversations live-answers recorded gaps alerts review logs five-logs \
         serving libraries page commands monitoring containers epochs state backup upgrades cluster performance troubleshooting glossary; do
         printf -- '- [%s](%s.md)\n' "$(sed -n '1s/^# //p' "$book/src/$page.md")" "$page"
     done

@@ -9,7 +9,7 @@ use crate::record::Status;
 
 /// What a person says about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Verdict {
     /// It is right, and it helps. To say that it does not know can be right, too.
     Good,
@@ -17,6 +17,20 @@ pub enum Verdict {
     Bad,
     /// The person cannot tell.
     Unsure,
+}
+
+impl TryFrom<String> for Verdict {
+    type Error = String;
+
+    /// A text of another kind is said to be none, which a derived enumeration does not do.
+    fn try_from(word: String) -> Result<Self, String> {
+        match word.as_str() {
+            "good" => Ok(Self::Good),
+            "bad" => Ok(Self::Bad),
+            "unsure" => Ok(Self::Unsure),
+            _ => Err(format!("unknown verdict `{word}`, expected `good`, `bad` or `unsure`")),
+        }
+    }
 }
 
 /// A verdict, with what belongs to it.
@@ -91,6 +105,9 @@ pub struct ReviewItem {
     pub question: Arc<str>,
     /// The query that was searched.
     pub query: Arc<str>,
+    /// The corpus that the turn names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collection: Option<Arc<str>>,
     /// The outcome of the turn.
     pub status: Status,
     /// The answer, or the beginning of it.
@@ -103,6 +120,9 @@ pub struct ReviewItem {
     /// Number of further passages, which are not kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_hits: usize,
+    /// The ids of the documents of further passages. Who may not read them may not read the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_documents: Vec<Arc<str>>,
     /// The warnings of the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -127,6 +147,8 @@ pub struct ReviewPage {
     pub limit: usize,
     /// Only those after this one.
     pub after: Option<String>,
+    /// Only those that this rule took.
+    pub rule: Option<String>,
 }
 
 /// Items of the queue.
@@ -174,6 +196,12 @@ pub trait ReviewQueue: Send + Sync {
     ///
     /// The journal cannot be read, or [`ReviewPage::after`] is not known.
     fn list(&self, page: &ReviewPage) -> Result<ReviewList, ReviewError>;
+    /// The answer with this id.
+    ///
+    /// # Errors
+    ///
+    /// There is no such answer any more, or the journal cannot be read.
+    fn item(&self, id: &str) -> Result<ReviewItem, ReviewError>;
     /// Takes a verdict, and returns what is judged. It is on the disk when this returns.
     ///
     /// # Errors

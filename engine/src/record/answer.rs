@@ -116,6 +116,15 @@ impl From<&Hit> for HitRecord {
     }
 }
 
+/// What the user asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// What the user said.
+    pub text: Arc<str>,
+    /// The corpus that the turn names.
+    pub collection: Option<Arc<str>>,
+}
+
 /// One line of a sink's output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRecord {
@@ -160,9 +169,9 @@ pub struct AnswerRecord {
     /// none writes it.
     #[serde(skip)]
     pub timestamp: Option<f64>,
-    /// What the user said, if it is known. It is for sinks that show a turn to people: none that can be read back writes it.
+    /// What the user asked, if it is known. It is for sinks that show a turn to people: none that can be read back writes it.
     #[serde(skip)]
-    pub question: Option<Arc<str>>,
+    pub question: Option<Asked>,
     /// Fields of the turn that turnflow does not know.
     #[serde(flatten)]
     pub extra: Map<String, Json>,

@@ -12,7 +12,7 @@ use serde::de::{self, Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-pub use self::answer::{AnswerRecord, Found, HitRecord, KnownCorpus, Provenance, text_mark};
+pub use self::answer::{AnswerRecord, Asked, Found, HitRecord, KnownCorpus, Provenance, text_mark};
 use crate::document::{Chunk, Readers};
 use crate::filter::Filter;
 use crate::inference::tokens::TurnTokens;
@@ -229,6 +229,11 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// What the user asked.
+    pub fn asked(&self) -> Asked {
+        Asked { text: self.text.clone(), collection: self.collection.clone() }
+    }
+
     /// The groups of the person who asks: `principal.groups` of the record, a text or a list of texts.
     pub fn groups(&self) -> Vec<Arc<str>> {
         groups(&self.extra)

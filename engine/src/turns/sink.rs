@@ -180,7 +180,7 @@ pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerReco
         latency_ms: now_us.saturating_sub(turn.entered_us) as f64 / 1000.0,
         tokens: turn.tokens.all(),
         timestamp: turn.timestamp,
-        question: Some(turn.text.clone()),
+        question: Some(turn.asked()),
         extra: turn.extra.iter().filter(|(name, _)| !AnswerRecord::has(name)).map(owned).collect(),
     };
     match &item.value {

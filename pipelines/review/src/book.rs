@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use turnflow_engine::connector::Judgement;
+
 use crate::item::{Version, turn_of};
 use crate::journal::{Line, Place};
 
@@ -24,6 +26,15 @@ pub struct Entry {
     pub rules: Vec<Arc<str>>,
     /// Its last verdict: the line, the place in the line, and the number of the verdict.
     pub verdict: Option<(Place, usize, u64)>,
+    /// Hashes of what all its verdicts say, the last one last.
+    pub said: Vec<[u8; 8]>,
+}
+
+/// A hash of what a verdict says, and who says so, at whatever time.
+pub fn said(judgement: &Judgement) -> [u8; 8] {
+    let timeless = Judgement { at: 0.0, ..judgement.clone() };
+    let hash = blake3::hash(&serde_json::to_vec(&timeless).unwrap_or_default());
+    std::array::from_fn(|at| hash.as_bytes()[at])
 }
 
 /// The book.
@@ -58,6 +69,7 @@ impl Book {
                     says: queued.says.as_str().into(),
                     rules: item.rules.clone(),
                     verdict: None,
+                    said: Vec::new(),
                 };
                 let numbers = self.turns.entry(turn_of(&queued.key).into()).or_default();
                 let replaced = numbers.last().copied().filter(|number| self.open.contains(number));
@@ -95,6 +107,7 @@ impl Book {
                     if let Some((_, _, before)) = entry.verdict.replace((place, at, self.verdicts)) {
                         self.judged.remove(&before);
                     }
+                    entry.said.push(said(&judged.judgement));
                     self.judged.insert(self.verdicts, number);
                     self.open.remove(&number);
                 }

@@ -59,6 +59,7 @@ impl Export {
         task.insert("task_id".into(), json!(id));
         task.insert("conversation_id".into(), json!(item.conversation_id));
         task.insert("turn".into(), json!(item.turn));
+        task.extend(item.collection.as_ref().map(|collection| ("collection".to_owned(), json!(collection))));
         // What was searched needs no conversation before it.
         task.insert("input".into(), json!([{ "speaker": "user", "text": said.question() }]));
         task.extend(said.answerability().map(|word| ("answerability".to_owned(), json!([word]))));
@@ -89,9 +90,11 @@ impl Export {
             let _ = write!(expect, ", hits: [{}]", list(&relevant));
         }
         let question = said.question();
+        let collection = said.item.collection.as_ref();
+        let collection = collection.map(|name| format!("        collection: Some({name:?}),\n")).unwrap_or_default();
         let _ = writeln!(
             self.tests,
-            "    Test(\n        name: {id:?},\n        turns: [User({question:?})],\n        expect: [Expect({expect})],\n    ),"
+            "    Test(\n        name: {id:?},\n{collection}        turns: [User({question:?})],\n        expect: [Expect({expect})],\n    ),"
         );
         self.counts[2] += 1;
     }

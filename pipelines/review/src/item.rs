@@ -1,5 +1,6 @@
 //! What is kept of an answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -66,6 +67,8 @@ pub fn item(record: &AnswerRecord, rules: Vec<Arc<str>>, now: f64) -> ReviewItem
         ReviewHit { passage, document, text, cut, cited: cited.contains(&at) }
     };
     let (most, length) = WARNINGS;
+    let asked = record.question.as_ref();
+    let further = record.hits.iter().skip(HITS).map(|hit| &hit.document);
     ReviewItem {
         id: id(&record.key, version(record)),
         conversation_id: record.conversation_id.clone(),
@@ -73,13 +76,15 @@ pub fn item(record: &AnswerRecord, rules: Vec<Arc<str>>, now: f64) -> ReviewItem
         revision: record.revision,
         at: record.timestamp.filter(|time| *time > 0.0).unwrap_or(now),
         rules,
-        question: short(record.question.as_deref().unwrap_or(&record.query), QUESTION).0,
+        question: short(asked.map_or(&record.query, |asked| &asked.text), QUESTION).0,
         query: short(&record.query, QUESTION).0,
+        collection: asked.and_then(|asked| asked.collection.clone()),
         status: record.status,
         answer: short(&record.answer, ANSWER).0,
         error: record.error.as_deref().map(|error| short(error, length).0.to_string()),
         hits: record.hits.iter().take(HITS).enumerate().map(hit).collect(),
         more_hits: record.hits.len().saturating_sub(HITS),
+        more_documents: further.cloned().collect::<BTreeSet<_>>().into_iter().collect(),
         warnings: record.stamp.warnings.iter().take(most).map(|one| short(one, length).0.to_string()).collect(),
         epoch: record.stamp.epoch,
         judgement: None,

@@ -1,6 +1,6 @@
 //! The queue: the journal, and what it says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,11 +11,14 @@ use turnflow_engine::connector::{
 };
 use turnflow_engine::record::AnswerRecord;
 
-use crate::book::{Book, Entry};
+use crate::book::{Book, Entry, said};
 use crate::item;
 use crate::journal::{Journal, Judged, Left, Line, Queued};
 use crate::rule::{RuleConfig, checks, observed};
 use crate::verdicts::check;
+
+/// Verdicts of a line, at most: for each item, the whole line of its verdict is read.
+const LINE: usize = 20;
 
 /// A queue. Its calls wait for the disk.
 pub struct Queue {
@@ -182,6 +185,7 @@ impl Queue {
     pub fn take(&self, records: &[AnswerRecord], wanted: &Wanted<'_>) -> Result<Counts, ConnectorError> {
         let names = checks(wanted.rules.values());
         let mut kept = self.kept.lock();
+        kept.follow()?;
         // Most answers concern nobody. Others write verdicts only, by which no answer comes.
         let is_quiet = |record: &AnswerRecord| wanted.line(&kept.book, record, &names).is_none();
         if records.iter().all(is_quiet) {
@@ -208,27 +212,34 @@ impl Queue {
         Ok(kept.counts())
     }
 
-    /// Takes verdicts: all of them, or none.
+    /// Takes verdicts: all of them, or none if one cannot be taken. Those that an answer has or had already are left out, so
+    /// that the same file can be given again, as after a kill. Returns how many are new.
     ///
     /// # Errors
     ///
     /// Verdicts that cannot be taken, by their places, or why the journal cannot be written.
-    pub fn judge_all(&self, verdicts: Vec<Judged>) -> Result<(), Vec<(usize, ReviewError)>> {
+    pub fn judge_all(&self, verdicts: &[Judged]) -> Result<usize, Vec<(usize, ReviewError)>> {
         let mut kept = self.kept.lock();
         let taken = kept.alone(|kept| {
-            let found = verdicts.iter().enumerate().map(|(at, judged)| (at, kept.verdict(judged)));
             let (mut new, mut errors) = (Vec::new(), Vec::new());
-            for (at, verdict) in found.collect::<Vec<_>>() {
-                match verdict {
-                    Ok(verdict) => new.extend(verdict),
+            let mut seen = HashSet::new();
+            // What is said twice counts where it is said last.
+            for (at, judged) in verdicts.iter().enumerate().rev() {
+                match kept.verdict(judged, |before, this| before.contains(this)) {
+                    Ok(verdict) if seen.insert((&judged.id, said(&judged.judgement))) => new.extend(verdict),
+                    Ok(_) => {}
                     Err(error) => errors.push((at, error)),
                 }
             }
-            match (new.is_empty(), errors.is_empty()) {
-                (_, false) => Err(Refused(errors)),
-                (true, true) => Ok(()),
-                (false, true) => kept.write(&Line::Judged(new)).map_err(Refused::from),
+            new.reverse();
+            errors.reverse();
+            if !errors.is_empty() {
+                return Err(Refused(errors));
             }
+            for part in new.chunks(LINE) {
+                kept.write(&Line::Judged(part.to_vec()))?;
+            }
+            Ok(new.len())
         });
         taken.map_err(|Refused(errors)| errors)
     }
@@ -256,18 +267,24 @@ impl From<ConnectorError> for Refused {
 }
 
 impl Kept {
-    /// A verdict as it is kept; `None` if it is there already.
-    fn verdict(&mut self, judged: &Judged) -> Result<Option<Judged>, ReviewError> {
+    /// The answer with this id.
+    fn known(&self, id: &str) -> Result<&Entry, ReviewError> {
+        self.book.entry(id).ok_or_else(|| match self.book.last_of(id) {
+            Some(last) => ReviewError::Replaced { now: last.id.clone() },
+            None => ReviewError::Unknown(id.to_owned()),
+        })
+    }
+
+    /// A verdict as it is kept; `None` if it is there already, by the hashes of the verdicts before and of this one.
+    fn verdict(
+        &self,
+        judged: &Judged,
+        is_known: impl Fn(&[[u8; 8]], &[u8; 8]) -> bool,
+    ) -> Result<Option<Judged>, ReviewError> {
         let Judged { id, judgement } = judged;
-        let Some(entry) = self.book.entry(id).cloned() else {
-            return Err(match self.book.last_of(id) {
-                Some(last) => ReviewError::Replaced { now: last.id.clone() },
-                None => ReviewError::Unknown(id.to_string()),
-            });
-        };
+        let entry = self.known(id)?;
         check(judgement).map_err(ReviewError::Invalid)?;
-        let known = self.item(&entry)?.judgement;
-        if known.is_some_and(|known| known.says_what(judgement)) {
+        if is_known(&entry.said, &said(judgement)) {
             return Ok(None);
         }
         let at = if judgement.at > 0.0 { judgement.at } else { now() };
@@ -284,9 +301,11 @@ impl ReviewQueue for Queue {
         let mut kept = self.kept.lock();
         kept.follow()?;
         let (after, most) = (page.after.as_deref(), page.limit.saturating_add(1));
+        let of_rule =
+            |entry: &&Entry| page.rule.as_deref().is_none_or(|rule| entry.rules.iter().any(|of| **of == *rule));
         let entries: Option<Vec<Entry>> = match page.judged {
-            true => kept.book.judged_after(after).map(|entries| entries.take(most).cloned().collect()),
-            false => kept.book.open_after(after).map(|entries| entries.take(most).cloned().collect()),
+            true => kept.book.judged_after(after).map(|all| all.filter(of_rule).take(most).cloned().collect()),
+            false => kept.book.open_after(after).map(|all| all.filter(of_rule).take(most).cloned().collect()),
         };
         let entries = entries.ok_or_else(|| ReviewError::Unknown(after.unwrap_or_default().to_owned()))?;
         let items = entries.iter().take(page.limit).map(|entry| kept.item(entry)).collect::<Result<_, _>>()?;
@@ -294,13 +313,21 @@ impl ReviewQueue for Queue {
         Ok(ReviewList { items, open, judged, left_out, has_more: entries.len() > page.limit })
     }
 
+    fn item(&self, id: &str) -> Result<ReviewItem, ReviewError> {
+        let mut kept = self.kept.lock();
+        kept.follow()?;
+        let entry = kept.known(id)?.clone();
+        Ok(kept.item(&entry)?)
+    }
+
     fn judge(&self, id: &str, judgement: &Judgement) -> Result<ReviewItem, ReviewError> {
         let mut kept = self.kept.lock();
+        let judged = Judged { id: id.into(), judgement: judgement.clone() };
         kept.alone(|kept| {
-            if let Some(judged) = kept.verdict(&Judged { id: id.into(), judgement: judgement.clone() })? {
+            if let Some(judged) = kept.verdict(&judged, |before, this| before.last() == Some(this))? {
                 kept.write(&Line::Judged(vec![judged]))?;
             }
-            let entry = kept.book.entry(id).cloned().ok_or_else(|| ReviewError::Unknown(id.to_owned()))?;
+            let entry = kept.known(id)?.clone();
             Ok(kept.item(&entry)?)
         })
     }

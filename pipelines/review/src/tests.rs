@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use turnflow_engine::connector::{Judgement, ReviewItem, ReviewPage, ReviewQueue, Verdict};
-use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::record::{AnswerRecord, Asked};
 
 use crate::queue::{Counts, Queue, Wanted};
 use crate::sink::ReviewConfig;
@@ -79,7 +79,7 @@ fn declined(number: usize) -> AnswerRecord {
 }
 
 fn list(queue: &Queue, judged: bool) -> Vec<ReviewItem> {
-    queue.list(&ReviewPage { judged, limit: 1000, after: None }).unwrap().items
+    queue.list(&ReviewPage { judged, limit: 1000, ..ReviewPage::default() }).unwrap().items
 }
 
 /// The conversations of the open answers.
@@ -106,13 +106,14 @@ fn an_answer_that_a_rule_takes_is_queued_with_what_a_person_needs() {
         json!({"status": "idk", "answer": "I do not know.", "hits": hits,
         "checks": {"citations": [2]}}),
     );
-    record.question = Some("And on Sundays?".into());
+    record.question = Some(Asked { text: "And on Sundays?".into(), collection: Some("docs".into()) });
     record.stamp.warnings = ["node: a fallback".to_owned()].into();
     record.timestamp = Some(77.0);
     bench.take(&queue, &[record, answer(1, json!({}))]);
     let items = list(&queue, false);
     let [item] = &items[..] else { panic!("{items:?}") };
     assert_eq!((&*item.question, &*item.query, &*item.answer), ("And on Sundays?", "question 0?", "I do not know."));
+    assert_eq!((item.collection.as_deref(), &item.more_documents[..]), (Some("docs"), &["d".into()][..]));
     assert_eq!((item.rules.len(), &*item.rules[0], item.at), (1, "declined", 77.0));
     assert_eq!((item.hits.len(), item.more_hits, &item.warnings[..]), (10, 2, &["node: a fallback".to_owned()][..]));
     assert!(item.hits.iter().all(|hit| hit.cut && hit.text.chars().count() == 2001));
@@ -122,7 +123,7 @@ fn an_answer_that_a_rule_takes_is_queued_with_what_a_person_needs() {
 
 #[test]
 fn a_full_queue_counts_what_it_leaves_out() {
-    let bench = Bench::new(r#"rules: { "all": () }, max_open: 3"#);
+    let bench = Bench::new(r#"rules: { "all": (of: Any) }, max_open: 3"#);
     let mut queue = bench.open();
     let records: Vec<AnswerRecord> = (0..8).map(declined).collect();
     let full = Counts { open: 3, judged: 0, left_out: 5 };
@@ -142,12 +143,12 @@ fn a_full_queue_counts_what_it_leaves_out() {
 
 #[test]
 fn the_list_has_pages() {
-    let bench = Bench::new(r#"rules: { "all": () }"#);
+    let bench = Bench::new(r#"rules: { "all": (of: Any) }"#);
     let queue = bench.open();
     let records: Vec<AnswerRecord> = (0..7).map(declined).collect();
     bench.take(&queue, &records);
     let page = |judged: bool, after: Option<&str>| {
-        let list = queue.list(&ReviewPage { judged, limit: 3, after: after.map(str::to_owned) }).unwrap();
+        let list = queue.list(&ReviewPage { judged, limit: 3, after: after.map(str::to_owned), rule: None }).unwrap();
         let names: Vec<String> = list.items.iter().map(|item| item.conversation_id.to_string()).collect();
         (names.join(" "), list.items.last().map(|item| item.id.to_string()), list.has_more)
     };
@@ -163,6 +164,10 @@ fn the_list_has_pages() {
     }
     let (newest, last, _) = page(true, None);
     assert_eq!((&*newest, &*page(true, last.as_deref()).0), ("c6 c5 c4", "c3 c1 c0"));
-    let unknown = ReviewPage { judged: false, limit: 3, after: Some("none".into()) };
+    // Of one rule.
+    let of = |rule: &str| ReviewPage { judged: true, limit: 3, after: None, rule: Some(rule.to_owned()) };
+    assert_eq!(queue.list(&of("all")).unwrap().items.len(), 3);
+    assert_eq!(queue.list(&of("none")).unwrap().items.len(), 0);
+    let unknown = ReviewPage { limit: 3, after: Some("none".into()), ..ReviewPage::default() };
     assert_eq!(queue.list(&unknown).unwrap_err().to_string(), "the queue has no `none`");
 }

@@ -75,7 +75,7 @@ struct Said {
 }
 
 /// Fields of an item, and the time of the verdict, which the queue sets.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 17] = [
     "conversation_id",
     "turn",
     "revision",
@@ -83,11 +83,13 @@ const OTHERS: [&str; 15] = [
     "rules",
     "question",
     "query",
+    "collection",
     "status",
     "answer",
     "error",
     "hits",
     "more_hits",
+    "more_documents",
     "warnings",
     "epoch",
     "judgement",

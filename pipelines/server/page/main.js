@@ -8,6 +8,7 @@ import { Shelf } from './kept.js';
 import { Letters } from './letters.js';
 import { Live } from './live.js';
 import { Reports } from './reports.js';
+import { Review } from './review.js';
 import { Search } from './search.js';
 import { withdrawAll } from './share.js';
 import { Talk } from './talk.js';
@@ -24,6 +25,7 @@ new Graph(live, byId('panel-graph'));
 new Corpora(live, byId('panel-corpora'));
 new Search(live, byId('panel-search'));
 const letters = new Letters(live, byId('panel-letters'));
+const review = new Review(live, byId('panel-review'));
 const [chooser, collection] = [byId('pipeline'), byId('collection')];
 
 const talk = new Talk({
@@ -111,9 +113,11 @@ tuning.addEventListener('change', () => {
 });
 
 reports.addEventListener('change', () => views.enable('reports', reports.data.length > 0));
+review.addEventListener('change', () => views.enable('review', review.isThere));
 letters.addEventListener('change', () => views.enable('letters', letters.isThere));
 views.addEventListener('show', ({ detail }) => {
   if (detail === 'letters') letters.load();
+  if (detail === 'review') review.load();
   if (detail === 'reports') reports.load();
   if (detail === 'turn') workflow.shown();
 });

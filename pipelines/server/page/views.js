@@ -2,7 +2,7 @@
 
 import { byId, h } from './dom.js';
 
-const VIEWS = [['talk', 'Conversation'], ['turn', 'Workflow'], ['search', 'Search'], ['graph', 'Graph'], ['tune', 'Tuning'], ['corpora', 'Corpora'], ['letters', 'Dead letters'], ['reports', 'Evaluation']];
+const VIEWS = [['talk', 'Conversation'], ['turn', 'Workflow'], ['search', 'Search'], ['graph', 'Graph'], ['tune', 'Tuning'], ['corpora', 'Corpora'], ['review', 'Review'], ['letters', 'Dead letters'], ['reports', 'Evaluation']];
 const THEME = 'turnflow.theme';
 
 /** Events: `show` with the view's key in `detail`. */
@@ -21,6 +21,7 @@ export class Views extends EventTarget {
     const list = byId('tablist');
     list.append(...this.#tabs.values());
     list.addEventListener('keydown', event => this.#key(event));
+    this.enable('review', false);
     this.enable('letters', false);
     this.enable('reports', false);
     this.#narrow.addEventListener('change', () => this.#layout());

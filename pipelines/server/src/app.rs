@@ -24,7 +24,8 @@ use crate::resume::Resumable;
 use crate::served::Served;
 use crate::{
     alerts, answers, caller, chat, cited, dead_letters, documents, embeddings, feedback, forward, health, mcp, metrics,
-    models, openapi, origin, otlp, page, pipelines, reports, responses, resume, search, shares, sign_in, stored, turns,
+    models, openapi, origin, otlp, page, pipelines, reports, responses, resume, review, search, shares, sign_in,
+    stored, turns,
 };
 
 /// The state that all requests share. Cheap to clone.
@@ -191,6 +192,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", delete(dead_letters::remove))
         .route("/v1/dead-letters/{id}/retry", post(dead_letters::retry))
+        .route("/v1/review", get(review::list))
+        .route("/v1/review/{id}", post(review::judge))
         .route("/v1/feedback", post(feedback::create))
         .route("/v1/traces", post(otlp::traces))
         .route("/v1/logs", post(otlp::logs))

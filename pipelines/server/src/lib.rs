@@ -90,6 +90,7 @@ mod pipelines;
 mod reports;
 mod responses;
 mod resume;
+mod review;
 mod search;
 mod served;
 mod server;

@@ -11,7 +11,7 @@ use utoipa::{OpenApi, ToSchema};
 use crate::app::App;
 use crate::{
     alerts, answers, caller, chat, dead_letters, documents, embeddings, feedback, health, metrics, models, otlp,
-    pipelines, reports, responses, resume, search, shares, sign_in, stored, turns,
+    pipelines, reports, responses, resume, review, search, shares, sign_in, stored, turns,
 };
 
 /// The description of the server.
@@ -50,6 +50,8 @@ use crate::{
         dead_letters::list,
         dead_letters::retry,
         dead_letters::remove,
+        review::list,
+        review::judge,
         feedback::create,
         shares::create,
         shares::withdraw,

@@ -38,6 +38,7 @@ const SCRIPTS: &[Asset] = &scripts![
     "main.js",
     "markdown.js",
     "reports.js",
+    "review.js",
     "search.js",
     "share.js",
     "shared.js",

@@ -44,11 +44,11 @@ impl Resolver<'_> {
             // Files in one directory clash together.
             if let Some((other, how)) = clash.collect::<Vec<_>>().into_iter().next() {
                 let verb = if how == "read" { "reads" } else { "writes" };
-                let message = match other == entry.key.text {
-                    true => format!("{owner}: it would write two things to one file"),
-                    false => format!("{owner}: `{other}` {verb} the same file"),
+                let (message, label) = match other == entry.key.text {
+                    true => (format!("{owner}: it would write two things to one file"), "written twice".to_owned()),
+                    false => (format!("{owner}: `{other}` {verb} the same file"), format!("{how} by another node")),
                 };
-                let diagnostic = Diagnostic::new("same-file", place, message).label(format!("{how} by another node"));
+                let diagnostic = Diagnostic::new("same-file", place, message).label(label);
                 self.diagnostics.push(diagnostic.help("give each sink a separate file"));
             }
             let Some(file) = file else { continue };

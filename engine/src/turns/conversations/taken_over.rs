@@ -60,7 +60,7 @@ impl Conversations {
         self.left(&read);
         // It is counted with its turn.
         let turn = self.turn((&read, question), history, key.clone(), 0, 0);
-        let (timestamp, said) = (turn.timestamp, turn.text.clone());
+        let (timestamp, asked) = (turn.timestamp, turn.asked());
         let stands = (by.mode != AnswerMode::Once).then(|| {
             let mut records = by.records(&self.source.id, &key);
             records.extend(copies.iter().map(|(sink, record)| (sink.id().clone(), record.clone())));
@@ -70,7 +70,7 @@ impl Conversations {
             let wake = self.wake.clone();
             let acknowledged = Acknowledged::new(move || wake.wake());
             // The sink that has the answer has not written when it was asked.
-            let record = AnswerRecord { timestamp, question: Some(said.clone()), ..record };
+            let record = AnswerRecord { timestamp, question: Some(asked.clone()), ..record };
             sink.deliver(vec![record], &acknowledged);
             (sink, acknowledged)
         });

@@ -161,7 +161,7 @@ fn whole(report: &Report, args: &GapsArgs) -> Result<String, Fault> {
 }
 
 /// `2026-11-29`.
-fn date(at: f64) -> String {
+pub(super) fn date(at: f64) -> String {
     DateTime::from_timestamp(at as i64, 0).map(|time| time.format("%Y-%m-%d").to_string()).unwrap_or_default()
 }
 
@@ -226,7 +226,7 @@ fn people(number: usize) -> String {
 }
 
 /// A text in one line without control characters.
-fn clean(text: &str, most: usize) -> String {
+pub(super) fn clean(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line: String = line.chars().filter(|c| !c.is_control()).collect();
     match line.char_indices().nth(most) {
@@ -236,7 +236,7 @@ fn clean(text: &str, most: usize) -> String {
 }
 
 /// The same, with the marks of Markdown escaped.
-fn escaped(text: &str, most: usize) -> String {
+pub(super) fn escaped(text: &str, most: usize) -> String {
     let mut escaped = String::new();
     for c in clean(text, most).chars() {
         if "\\`*_[]<>#|!&~".contains(c) {

@@ -43,6 +43,7 @@ mod progress;
 mod read;
 mod reload;
 mod replay;
+mod review;
 mod run;
 mod serve;
 mod signals;
@@ -156,6 +157,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     Impact(impact::ImpactArgs),
     Gaps(gaps::GapsArgs),
+    Review(review::ReviewArgs),
     Test(test::TestArgs),
     Docs(docs::DocsArgs),
     DeadLetters(dead_letters::DeadLettersArgs),
@@ -389,6 +391,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Impact(args) => impact::run(&args),
         Command::Gaps(args) => gaps::run(&args),
+        Command::Review(args) => review::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),

@@ -61,7 +61,9 @@ fn section(out: &mut String, kind: &Kind, text: &str) {
 
 fn generate() -> String {
     let mut files = Vec::new();
-    for directory in ["operators/src", "connectors/src", "pipelines/gaps/src", "pipelines/alerts/src"] {
+    for directory in
+        ["operators/src", "connectors/src", "pipelines/gaps/src", "pipelines/alerts/src", "pipelines/review/src"]
+    {
         files.extend(sources(&root().join(directory)));
     }
     let plain = |name, summary, fields| Kind { name, summary, inputs: &[], output: None, fields };

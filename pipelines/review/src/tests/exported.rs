@@ -8,7 +8,7 @@ use crate::export::Export;
 
 #[test]
 fn verdicts_become_tasks_judgements_and_tests() {
-    let bench = Bench::new(r#"rules: { "all": () }"#);
+    let bench = Bench::new(r#"rules: { "all": (of: Any) }"#);
     let queue = bench.open();
     let good = says(Verdict::Good);
     let bad = says(Verdict::Bad);

@@ -88,11 +88,40 @@ fn verdicts_of_a_file_are_taken_all_or_none() {
     bench.take(&queue, &[declined(0), declined(1)]);
     let ids: Vec<Arc<str>> = list(&queue, false).iter().map(|item| item.id.clone()).collect();
     let judged = |id: &str| Judged { id: id.into(), judgement: says(Verdict::Good) };
-    let errors = queue.judge_all(vec![judged(&ids[0]), judged("none"), judged(&ids[1])]).unwrap_err();
+    let errors = queue.judge_all(&[judged(&ids[0]), judged("none"), judged(&ids[1])]).unwrap_err();
     assert_eq!((errors.len(), errors[0].0, queue.counts().unwrap().open), (1, 1, 2));
-    queue.judge_all(vec![judged(&ids[0]), judged(&ids[1])]).unwrap();
+    assert_eq!(queue.judge_all(&[judged(&ids[0]), judged(&ids[1])]).unwrap(), 2);
     assert_eq!(queue.counts().unwrap(), Counts { open: 0, judged: 2, left_out: 0 });
     assert_eq!(bench.file().lines().count(), 4);
+}
+
+#[test]
+fn a_file_of_verdicts_that_is_given_again_changes_nothing() {
+    let bench = Bench::new(DECLINED);
+    let queue = bench.open();
+    bench.take(&queue, &(0..50).map(declined).collect::<Vec<_>>());
+    let ids: Vec<Arc<str>> = list(&queue, false).iter().map(|item| item.id.clone()).collect();
+    let verdict = |verdict, id: &Arc<str>| Judged { id: id.clone(), judgement: says(verdict) };
+    // Of two verdicts on one answer, the last one counts.
+    let mut verdicts: Vec<Judged> = ids.iter().map(|id| verdict(Verdict::Good, id)).collect();
+    verdicts.extend(ids.iter().map(|id| verdict(Verdict::Bad, id)));
+    verdicts.insert(0, verdict(Verdict::Bad, &ids[0]));
+    assert_eq!(queue.judge_all(&verdicts).unwrap(), 100);
+    let (file, judged) = (bench.file(), list(&queue, true));
+    assert!(judged.iter().all(|item| item.judgement.as_ref().unwrap().verdict == Verdict::Bad));
+    for queue in [queue, bench.open()] {
+        assert_eq!(queue.judge_all(&verdicts).unwrap(), 0);
+        assert_eq!((bench.file(), list(&queue, true)), (file.clone(), judged.clone()));
+    }
+    // A kill has left a part of it.
+    let part = file.lines().count() - 2;
+    std::fs::write(bench.path(), file.lines().take(part).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let queue = bench.open();
+    assert!(queue.judge_all(&verdicts).unwrap() > 0);
+    assert!(list(&queue, true).iter().all(|item| item.judgement.as_ref().unwrap().verdict == Verdict::Bad));
+    // A person may say again what was said before.
+    let item = queue.judge(&ids[0], &says(Verdict::Good)).unwrap();
+    assert_eq!(item.judgement.unwrap().verdict, Verdict::Good);
 }
 
 #[test]
@@ -106,6 +135,7 @@ fn lines_of_verdicts_are_read_with_their_numbers() {
         "{\"id\": \"d\", \"verdict\": \"bad\", \"by\": \"bob\"}\n",
         "{\"id\": \"e\"\n",
         "{\"id\": \"f\", \"verdict\": \"good\", \"correction\": \"x\"}\n",
+        "{\"id\": \"g\", \"verdict\": 1}\n",
     );
     let (verdicts, errors) = verdicts::read(text, Some("ann"));
     let by: Vec<(usize, &str)> =
@@ -115,24 +145,29 @@ fn lines_of_verdicts_are_read_with_their_numbers() {
     assert_eq!(
         errors,
         [
-            "3: unknown variant `fine`, expected one of `good`, `bad`, `unsure`",
+            "3: unknown verdict `fine`, expected `good`, `bad` or `unsure`",
             "4: a verdict has no field `corection`",
             "5: missing field `id`",
             "7: EOF while parsing an object",
             "8: a good answer needs no `correction`",
+            "9: invalid type: integer `1`, expected a string",
         ]
     );
 }
 
 #[test]
 fn processes_that_write_at_once_do_not_harm_each_other() {
-    let bench = Bench::new(r#"rules: { "all": () }"#);
+    let bench = Bench::new(r#"rules: { "all": (of: Any) }"#);
     let run = bench.open();
     bench.take(&run, &(0..50).map(declined).collect::<Vec<_>>());
     let ids: Vec<Arc<str>> = list(&run, false).iter().map(|item| item.id.clone()).collect();
     std::thread::scope(|scope| {
         // A run, a server and two commands.
-        scope.spawn(|| (50..150).for_each(|number| drop(bench.take(&run, &[declined(number)]))));
+        scope.spawn(|| {
+            for number in 50..150 {
+                bench.take(&run, &[declined(number)]);
+            }
+        });
         for part in ids.chunks(20) {
             let bench = &bench;
             scope.spawn(move || {

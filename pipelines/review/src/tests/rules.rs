@@ -23,7 +23,7 @@ fn taken(rules: &str, records: Vec<AnswerRecord>) -> Vec<String> {
 #[test]
 fn each_condition_takes_its_answers() {
     let rules = r#"
-        "any": (),
+        "any": (of: Any),
         "declined": (of: Declined),
         "failed": (of: Failed),
         "high": (of: High("nli.contradiction", 0.5)),
@@ -69,7 +69,9 @@ fn a_sample_has_its_share_and_is_always_the_same() {
     let other = Bench::new(r#"rules: { "declined": (of: Declined, share: 0.2), "sample": (share: 0.1) }"#);
     let reversed: Vec<AnswerRecord> = records.into_iter().rev().collect();
     let again = other.open();
-    reversed.chunks(7).for_each(|records| drop(other.take(&again, records)));
+    for records in reversed.chunks(7) {
+        other.take(&again, records);
+    }
     let rules = |queue| {
         let mut all: Vec<_> = list(queue, false).into_iter().map(|item| (item.id, item.rules)).collect();
         all.sort();
@@ -80,4 +82,4 @@ fn a_sample_has_its_share_and_is_always_the_same() {
     assert!(rules(&queue).iter().all(|(_, rules)| rules.contains(&"declined".into())));
 }
 
-const FIXED: &str = "";
+const FIXED: &str = "0.303326 0.153628";

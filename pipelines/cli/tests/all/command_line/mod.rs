@@ -15,6 +15,7 @@ mod mapped;
 mod models;
 mod read;
 mod reload;
+mod review;
 mod runs;
 mod scans;
 mod tune;

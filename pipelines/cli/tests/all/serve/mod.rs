@@ -30,6 +30,7 @@ mod provider;
 pub mod python;
 mod responses;
 mod resume;
+mod review;
 mod routes;
 mod schemathesis;
 mod shares;

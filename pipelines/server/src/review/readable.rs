@@ -1,0 +1,84 @@
+//! Which documents a caller may read who may manage documents: all those of corpora that everybody may read, and of those
+//! that are written over HTTP; of the others, those that name one of the caller's groups.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use turnflow_engine::connector::ReviewItem;
+
+use crate::auth::Principal;
+use crate::error::ApiError;
+use crate::served::Served;
+
+/// What is known of a caller's documents, for one request.
+pub struct Readable<'a> {
+    served: &'a Served,
+    groups: Vec<Arc<str>>,
+    /// The corpora, and whether the caller may read all of their documents.
+    corpora: Vec<(Arc<str>, bool)>,
+    known: HashMap<Arc<str>, bool>,
+}
+
+impl<'a> Readable<'a> {
+    /// Knows nothing yet.
+    pub fn new(served: &'a Served, principal: &Principal) -> Self {
+        let (engine, outline) = (served.engine(), served.outline());
+        let corpora = engine.corpora().into_iter().map(|(corpus, ..)| {
+            let is_open = !outline.access.contains_key(&corpus) || engine.documents(&corpus).is_some();
+            (corpus, is_open)
+        });
+        Self { served, groups: principal.groups(), corpora: corpora.collect(), known: HashMap::new() }
+    }
+
+    /// Whether the caller may read a document. One that is gone, nobody may, unless everybody could read every document.
+    ///
+    /// # Errors
+    ///
+    /// A corpus cannot be read.
+    pub async fn document(&mut self, id: &Arc<str>) -> Result<bool, ApiError> {
+        if self.corpora.iter().all(|(_, is_open)| *is_open) {
+            return Ok(true);
+        }
+        if let Some(known) = self.known.get(id) {
+            return Ok(*known);
+        }
+        let found = self.find(id).await?;
+        self.known.insert(id.clone(), found);
+        Ok(found)
+    }
+
+    async fn find(&self, id: &Arc<str>) -> Result<bool, ApiError> {
+        let engine = self.served.engine();
+        for (corpus, is_open) in &self.corpora {
+            if let Some(store) = engine.documents(corpus).filter(|_| *is_open) {
+                let id = id.to_string();
+                let found = tokio::task::spawn_blocking(move || store.get(&id)).await;
+                let found = found.map_err(|_| ApiError::server("the document store failed"))?;
+                if found.map_err(|error| ApiError::failed("the document store", &error))?.is_some() {
+                    return Ok(true);
+                }
+                continue;
+            }
+            let passages = engine.passages(corpus, id, &self.groups).await;
+            let passages = passages.map_err(|error| ApiError::server(format!("the corpus cannot be read: {error}")))?;
+            if !passages.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the caller may read all passages of an answer, and so the answer.
+    ///
+    /// # Errors
+    ///
+    /// A corpus cannot be read.
+    pub async fn all(&mut self, item: &ReviewItem) -> Result<bool, ApiError> {
+        for id in item.hits.iter().map(|hit| &hit.document).chain(&item.more_documents) {
+            if !self.document(id).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
