@@ -1,5 +1,6 @@
 //! The queue with its journal.
 
+mod conforms;
 mod exported;
 mod judged;
 mod kept;

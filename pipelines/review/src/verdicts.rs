@@ -95,8 +95,11 @@ const OTHERS: [&str; 17] = [
     "judgement",
 ];
 
+/// Things with the numbers of their lines.
+pub type Numbered<T> = Vec<(usize, T)>;
+
 /// The verdicts of a text in JSON Lines, each with the number of its line, and what is wrong with the other lines.
-pub fn read(text: &str, by: Option<&str>) -> (Vec<(usize, Judged)>, Vec<(usize, String)>) {
+pub fn read(text: &str, by: Option<&str>) -> (Numbered<Judged>, Numbered<String>) {
     let (mut verdicts, mut errors) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         match one(line, by) {

@@ -147,6 +147,8 @@ fn what_people_say_is_what_eval_tune_calibrate_and_test_take() {
     let both = "Pipeline(include: [\"p.ron\", \"threshold.ron\"], name: \"both\")";
     fs::write(path.join("both.ron"), both).unwrap();
     run(path, &["check", "both.ron"]).good();
+    // None of these has put an answer into the queue.
+    assert_eq!(fs::read_to_string(path.join("review.jsonl")).unwrap(), journal);
     // Of the tests, those fail whose answers were bad.
     fs::copy(path.join("set/review.test.ron"), path.join("p.test.ron")).unwrap();
     let tested = run(path, &["test", "p.ron"]);
