@@ -10,6 +10,7 @@
 //! passages itself. A question is answerable if an answer was good, if there is a correction, or if it was bad to decline; it
 //! is not if it was good to decline. What the verdict says itself counts. An answer that is wrong says nothing about this.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -29,6 +30,13 @@ pub struct Export {
     pub counts: [u64; 3],
     /// Number of answers about which people are unsure: they are in no file.
     pub unsure: u64,
+    /// The ids of the tasks: no two tasks have the same one.
+    ids: BTreeSet<String>,
+}
+
+/// Whether a table of judgements gives an id back.
+fn is_name(id: &str) -> bool {
+    !id.is_empty() && id.trim() == id && !id.contains(char::is_control)
 }
 
 /// What a verdict says of a question.
@@ -54,7 +62,15 @@ impl Export {
 
     fn add(&mut self, said: &Said<'_>) {
         let Said { item, judgement } = said;
-        let id = said.id();
+        if said.question().trim().is_empty() {
+            return;
+        }
+        let mut id = said.id("");
+        // Turns of two logs may have the same names.
+        if !self.ids.insert(id.clone()) {
+            id = said.id(&item.id);
+            self.ids.insert(id.clone());
+        }
         let mut task = Map::new();
         task.insert("task_id".into(), json!(id));
         task.insert("conversation_id".into(), json!(item.conversation_id));
@@ -69,7 +85,7 @@ impl Export {
         self.counts[0] += 1;
         let grades =
             said.relevant().into_iter().map(|id| (id, 1)).chain(judgement.irrelevant.iter().map(|id| (&**id, 0)));
-        for (passage, grade) in grades.filter(|(passage, _)| !passage.contains(char::is_control)) {
+        for (passage, grade) in grades.filter(|(passage, _)| is_name(passage)) {
             let _ = writeln!(self.qrels, "{id}\t{passage}\t{grade}");
             self.counts[1] += 1;
         }
@@ -101,10 +117,12 @@ impl Export {
 }
 
 impl Said<'_> {
-    /// The id of the task, without characters that end a field or a line.
-    fn id(&self) -> String {
+    /// The id of the task, without what a table of judgements would not give back; with the id of the answer, it is its own.
+    fn id(&self, of_answer: &str) -> String {
         let Self { item, .. } = self;
-        format!("{}<::>{}", item.conversation_id.replace(char::is_control, " "), item.turn)
+        let conversation = item.conversation_id.replace(char::is_control, " ");
+        let of_answer = if of_answer.is_empty() { String::new() } else { format!("-{of_answer}") };
+        format!("{}{of_answer}<::>{}", conversation.trim(), item.turn)
     }
 
     fn question(&self) -> &str {

@@ -7,6 +7,36 @@ use super::{Bench, answer, list, says};
 use crate::export::Export;
 
 #[test]
+fn tasks_have_ids_of_their_own_and_questions() {
+    let bench = Bench::new(r#"rules: { "all": (of: Any) }"#);
+    let queue = bench.open();
+    let conversation = |name: &str, key: &str| json!({"conversation_id": name, "key": key});
+    let hits = json!([{"passage": " a", "document": "a", "score": 1.0, "text": "x"}]);
+    let records = [
+        answer(0, conversation("c", "one")),
+        answer(1, conversation("c", "two")),
+        answer(2, conversation(" c\t", "three")),
+        answer(3, json!({"query": " "})),
+        answer(4, json!({"hits": hits})),
+    ];
+    bench.take(&queue, &records);
+    for item in list(&queue, false) {
+        queue.judge(&item.id, &says(Verdict::Good)).unwrap();
+    }
+    let export = Export::of(&queue.judged().unwrap());
+    let ids: Vec<&str> = export.tasks.lines().map(|line| line.split('"').nth(3).unwrap()).collect();
+    let names = ["c<::>1", "c-ID<::>1", "c-ID<::>1", "c4<::>1"];
+    let items = queue.judged().unwrap();
+    let expected: Vec<String> = (items[..].iter().filter(|item| &*item.conversation_id != "c3").zip(names))
+        .map(|(item, name)| name.replace("ID", &item.id))
+        .collect();
+    assert_eq!(ids, expected);
+    // Each of them has its judgements, other than the one whose passage no table would give back.
+    let judged: Vec<&str> = export.qrels.lines().skip(1).map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!(judged, expected[..3]);
+}
+
+#[test]
 fn verdicts_become_tasks_judgements_and_tests() {
     let bench = Bench::new(r#"rules: { "all": (of: Any) }"#);
     let queue = bench.open();

@@ -196,7 +196,7 @@ fn judge(queue: &Queue, file: &Path, by: Option<&str>) -> Outcome {
 
 /// Writes what was judged.
 fn export(export: &Export, directory: &Path) -> Outcome {
-    let Export { tasks, qrels, tests, counts: [tasked, judged, tested], unsure } = export;
+    let Export { tasks, qrels, tests, counts: [tasked, judged, tested], unsure, .. } = export;
     std::fs::create_dir_all(directory).map_err(|error| Fault::Run(anyhow!("cannot create the directory: {error}")))?;
     for (name, text) in FILES.into_iter().zip([tasks, qrels, tests]) {
         write(&directory.join(name), text).map_err(Fault::Run)?;
