@@ -31,7 +31,9 @@ pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource, PageViews};
 pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::requests::{SentReply, SentRequest, TakesRequests};
-pub use self::review::{Judgement, ReviewError, ReviewHit, ReviewItem, ReviewList, ReviewPage, ReviewQueue, Verdict};
+pub use self::review::{
+    Judgement, ReviewDocument, ReviewError, ReviewHit, ReviewItem, ReviewList, ReviewPage, ReviewQueue, Verdict,
+};
 pub use self::sink::{
     AnswerSink, Delivery, Ends, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
 };

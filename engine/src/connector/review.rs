@@ -76,6 +76,9 @@ pub struct ReviewHit {
     pub passage: Arc<str>,
     /// The id of its document.
     pub document: Arc<str>,
+    /// The corpus in which it was found, where corpora may have documents of the same ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corpus: Option<Arc<str>>,
     /// Its text, or the beginning of it.
     pub text: Arc<str>,
     /// Whether only the beginning is kept.
@@ -84,6 +87,16 @@ pub struct ReviewHit {
     /// Whether the answer cites it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cited: bool,
+}
+
+/// A document of an answer that is judged.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReviewDocument {
+    /// Its id.
+    pub document: Arc<str>,
+    /// The corpus in which it was found, where corpora may have documents of the same ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corpus: Option<Arc<str>>,
 }
 
 /// An answer in the queue.
@@ -120,9 +133,9 @@ pub struct ReviewItem {
     /// Number of further passages, which are not kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_hits: usize,
-    /// The ids of the documents of further passages. Who may not read them may not read the answer.
+    /// The documents of further passages. Who may not read them may not read the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub more_documents: Vec<Arc<str>>,
+    pub more_documents: Vec<ReviewDocument>,
     /// The warnings of the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
-use turnflow_engine::connector::{ReviewHit, ReviewItem};
-use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::connector::{ReviewDocument, ReviewHit, ReviewItem};
+use turnflow_engine::record::{AnswerRecord, HitRecord};
 
 /// Characters of a question or a query that are kept.
 const QUESTION: usize = 4000;
@@ -61,14 +61,14 @@ fn hex<const BYTES: usize>(hash: blake3::Hash) -> String {
 /// What is kept of a record that these rules have taken.
 pub fn item(record: &AnswerRecord, rules: Vec<Arc<str>>, now: f64) -> ReviewItem {
     let cited = cited(record);
-    let hit = |(at, hit): (usize, &turnflow_engine::record::HitRecord)| {
+    let hit = |(at, hit): (usize, &HitRecord)| {
         let (text, cut) = short(&hit.text, PASSAGE);
-        let (passage, document) = (hit.passage.clone(), hit.document.clone());
-        ReviewHit { passage, document, text, cut, cited: cited.contains(&at) }
+        let (passage, ReviewDocument { document, corpus }) = (hit.passage.clone(), document(hit));
+        ReviewHit { passage, document, corpus, text, cut, cited: cited.contains(&at) }
     };
     let (most, length) = WARNINGS;
     let asked = record.question.as_ref();
-    let further = record.hits.iter().skip(HITS).map(|hit| &hit.document);
+    let further = record.hits.iter().skip(HITS).map(document);
     ReviewItem {
         id: id(&record.key, version(record)),
         conversation_id: record.conversation_id.clone(),
@@ -84,11 +84,16 @@ pub fn item(record: &AnswerRecord, rules: Vec<Arc<str>>, now: f64) -> ReviewItem
         error: record.error.as_deref().map(|error| short(error, length).0.to_string()),
         hits: record.hits.iter().take(HITS).enumerate().map(hit).collect(),
         more_hits: record.hits.len().saturating_sub(HITS),
-        more_documents: further.cloned().collect::<BTreeSet<_>>().into_iter().collect(),
+        more_documents: further.collect::<BTreeSet<_>>().into_iter().collect(),
         warnings: record.stamp.warnings.iter().take(most).map(|one| short(one, length).0.to_string()).collect(),
         epoch: record.stamp.epoch,
         judgement: None,
     }
+}
+
+/// The document of a passage.
+fn document(hit: &HitRecord) -> ReviewDocument {
+    ReviewDocument { document: hit.document.clone(), corpus: hit.corpus.0.clone() }
 }
 
 /// The passages that the answer cites, by their places.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use turnflow_engine::connector::{Judgement, ReviewItem, ReviewPage, ReviewQueue, Verdict};
+use turnflow_engine::connector::{Judgement, ReviewDocument, ReviewItem, ReviewPage, ReviewQueue, Verdict};
 use turnflow_engine::record::{AnswerRecord, Asked};
 
 use crate::queue::{Counts, Queue, Wanted};
@@ -114,7 +114,10 @@ fn an_answer_that_a_rule_takes_is_queued_with_what_a_person_needs() {
     let items = list(&queue, false);
     let [item] = &items[..] else { panic!("{items:?}") };
     assert_eq!((&*item.question, &*item.query, &*item.answer), ("And on Sundays?", "question 0?", "I do not know."));
-    assert_eq!((item.collection.as_deref(), &item.more_documents[..]), (Some("docs"), &["d".into()][..]));
+    assert_eq!(
+        (item.collection.as_deref(), &item.more_documents[..]),
+        (Some("docs"), &[ReviewDocument { document: "d".into(), corpus: None }][..])
+    );
     assert_eq!((item.rules.len(), &*item.rules[0], item.at), (1, "declined", 77.0));
     assert_eq!((item.hits.len(), item.more_hits, &item.warnings[..]), (10, 2, &["node: a fallback".to_owned()][..]));
     assert!(item.hits.iter().all(|hit| hit.cut && hit.text.chars().count() == 2001));

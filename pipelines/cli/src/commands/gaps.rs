@@ -225,14 +225,18 @@ fn people(number: usize) -> String {
     if number == 1 { "1 person".to_owned() } else { format!("{number} people") }
 }
 
-/// A text in one line without control characters.
+/// A text in one line without control characters, and without those that turn its surroundings around.
 pub(super) fn clean(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line: String = line.chars().filter(|c| !c.is_control()).collect();
+    let line: String = line.chars().filter(|c| !c.is_control() && !turns_around(*c)).collect();
     match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
+}
+
+fn turns_around(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The same, with the marks of Markdown escaped.

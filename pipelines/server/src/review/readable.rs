@@ -4,11 +4,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use turnflow_engine::connector::ReviewItem;
+use turnflow_engine::connector::{ReviewDocument, ReviewHit, ReviewItem};
 
 use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::served::Served;
+
+/// The document of a passage.
+pub fn document_of(hit: &ReviewHit) -> ReviewDocument {
+    ReviewDocument { document: hit.document.clone(), corpus: hit.corpus.clone() }
+}
 
 /// What is known of a caller's documents, for one request.
 pub struct Readable<'a> {
@@ -16,7 +21,7 @@ pub struct Readable<'a> {
     groups: Vec<Arc<str>>,
     /// The corpora, and whether the caller may read all of their documents.
     corpora: Vec<(Arc<str>, bool)>,
-    known: HashMap<Arc<str>, bool>,
+    known: HashMap<ReviewDocument, bool>,
 }
 
 impl<'a> Readable<'a> {
@@ -35,7 +40,7 @@ impl<'a> Readable<'a> {
     /// # Errors
     ///
     /// A corpus cannot be read.
-    pub async fn document(&mut self, id: &Arc<str>) -> Result<bool, ApiError> {
+    pub async fn document(&mut self, id: &ReviewDocument) -> Result<bool, ApiError> {
         if self.corpora.iter().all(|(_, is_open)| *is_open) {
             return Ok(true);
         }
@@ -47,9 +52,14 @@ impl<'a> Readable<'a> {
         Ok(found)
     }
 
-    async fn find(&self, id: &Arc<str>) -> Result<bool, ApiError> {
+    async fn find(&self, ReviewDocument { document: id, corpus: named }: &ReviewDocument) -> Result<bool, ApiError> {
         let engine = self.served.engine();
-        for (corpus, is_open) in &self.corpora {
+        let aliases = engine.epochs().current().aliases.clone();
+        // Without another source, the name is that of a time when there was one.
+        let is_meant = |corpus: &str| {
+            named.as_deref().is_none_or(|name| aliases.told_apart(corpus).is_none_or(|known| **known == *name))
+        };
+        for (corpus, is_open) in self.corpora.iter().filter(|(corpus, _)| is_meant(corpus)) {
             if let Some(store) = engine.documents(corpus).filter(|_| *is_open) {
                 let id = id.to_string();
                 let found = tokio::task::spawn_blocking(move || store.get(&id)).await;
@@ -74,8 +84,8 @@ impl<'a> Readable<'a> {
     ///
     /// A corpus cannot be read.
     pub async fn all(&mut self, item: &ReviewItem) -> Result<bool, ApiError> {
-        for id in item.hits.iter().map(|hit| &hit.document).chain(&item.more_documents) {
-            if !self.document(id).await? {
+        for id in item.hits.iter().map(document_of).chain(item.more_documents.iter().cloned()) {
+            if !self.document(&id).await? {
                 return Ok(false);
             }
         }

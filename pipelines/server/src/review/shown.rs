@@ -7,7 +7,7 @@ use turnflow_engine::connector::{Judgement, ReviewItem, Verdict};
 use turnflow_engine::record::Status;
 use utoipa::ToSchema;
 
-use super::readable::Readable;
+use super::readable::{Readable, document_of};
 use crate::error::ApiError;
 
 /// An answer that people judge.
@@ -62,6 +62,9 @@ pub struct ListedPassage {
     passage: Arc<str>,
     #[schema(value_type = String)]
     document: Arc<str>,
+    /// The corpus in which it was found, where corpora may have documents of the same ids.
+    #[schema(value_type = Option<String>)]
+    corpus: Option<Arc<str>>,
     /// Its text, or the beginning of it, as it was; nothing if the caller may not read it.
     #[schema(value_type = Option<String>)]
     text: Option<Arc<str>>,
@@ -96,9 +99,9 @@ impl ListedReview {
         let ReviewItem { collection, status, answer, error, more_hits, warnings, epoch, .. } = item;
         let mut hits = Vec::new();
         for hit in item.hits {
-            let text = readable.document(&hit.document).await?.then_some(hit.text);
-            let (passage, document) = (hit.passage, hit.document);
-            hits.push(ListedPassage { passage, document, text, cut: hit.cut, cited: hit.cited });
+            let text = readable.document(&document_of(&hit)).await?.then_some(hit.text);
+            let (passage, document, corpus) = (hit.passage, hit.document, hit.corpus);
+            hits.push(ListedPassage { passage, document, corpus, text, cut: hit.cut, cited: hit.cited });
         }
         // A verdict quotes what its writer could read.
         let judgement = item.judgement.map(|judgement| {

@@ -125,7 +125,8 @@ fn what_people_say_is_what_eval_tune_calibrate_and_test_take() {
     let journal = fs::read_to_string(path.join("review.jsonl")).unwrap();
     assert_eq!(run(path, &take).good().err, "0 verdicts taken; 25 known already; 0 answers open\n");
     assert_eq!(fs::read_to_string(path.join("review.jsonl")).unwrap(), journal);
-    let shown = run(path, &["review", "p.ron", "--judged"]).good().out;
+    let shown = run(path, &["review", "p.ron", "--judged", "--limit", "30"]).good().out;
+    assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
     assert!(shown.contains("=> bad, by ann, on ") && shown.contains("it must say: At \"seven\"."), "{shown}");
 
     let export = run(path, &["review", "p.ron", "--export", "set"]).good();

@@ -31,6 +31,7 @@ const SECRETS: [(&str, &str); 3] = [("ADMIN", "admin-secret"), ("CHIEF", "chief-
 
 fn start(directory: &Path, pipeline: &str) -> Server {
     for (folder, name, text) in [
+        ("open", "plan.md", "A plan of the island hangs at the pier."),
         ("closed", "plan.md", "---\ngroups: board\n---\nThe secret plan for the ferry is to sell it."),
         ("open", "ferry.md", "The ferry to the island leaves at nine."),
     ] {
