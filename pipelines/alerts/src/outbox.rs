@@ -10,6 +10,8 @@ use crate::rule::State;
 
 /// Bytes at the end of the file in which its last record is looked for.
 const END: u64 = 4 << 20;
+/// All records begin with so many equal bytes.
+const BEGIN: usize = 8;
 
 /// Appends records to the file, except those that it has: a process was killed after it wrote them.
 pub(crate) fn append<'a>(path: &Path, records: impl Iterator<Item = &'a Record>) -> io::Result<()> {
@@ -33,6 +35,10 @@ pub(crate) fn append<'a>(path: &Path, records: impl Iterator<Item = &'a Record>)
             serde_json::to_writer(&mut bytes, record)?;
             bytes.push(b'\n');
         }
+    }
+    let torn = &end[whole..];
+    if !bytes.is_empty() && !bytes.starts_with(&torn[..torn.len().min(BEGIN)]) {
+        return Err(io::Error::other("what follows its last line is no record of this program: move the file away"));
     }
     if (whole > 0 || start == 0) && start + (whole as u64) < length {
         file.set_len(start + whole as u64)?;

@@ -165,6 +165,8 @@ fn one_group(settled: &Settled) -> String {
 
 /// Bytes at the end of the file in which its last record is looked for.
 const END: u64 = 4 << 20;
+/// All records begin with so many equal bytes.
+const BEGIN: usize = 8;
 
 /// Appends a record to the file of edits, unless it has it: a process was killed after it wrote it.
 ///
@@ -189,6 +191,10 @@ pub fn append(path: &Path, edit: &Edit) -> io::Result<()> {
     let last: Option<serde_json::Value> = serde_json::from_slice(&end[begin..whole]).ok();
     if last.is_some_and(|last| last["turn"] == edit.turn) {
         return Ok(());
+    }
+    let torn = &end[whole..];
+    if !line.starts_with(&torn[..torn.len().min(BEGIN)]) {
+        return Err(io::Error::other("what follows its last line is no record of this program: move the file away"));
     }
     if whole > 0 || start == 0 {
         file.set_len(start + whole as u64)?;

@@ -192,6 +192,23 @@ fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Connect
     move |source| ConnectorError::Io { action, path, source }
 }
 
+/// What the first line of a journal begins with.
+const BEGIN: &[u8] = b"{\"journal\":";
+
+/// Refuses a file without a whole line that is not the beginning of a journal: it would be overwritten.
+fn check_begin(mut file: &File, path: &Path) -> Result<(), ConnectorError> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let mut begin = Vec::new();
+    let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(BEGIN.len() as u64).read_to_end(&mut begin));
+    read.map_err(fault("read", path))?;
+    match BEGIN.starts_with(&begin) {
+        true => Ok(()),
+        false => Err(ConnectorError::Unreadable {
+            reason: format!("{}: this is no journal of gaps; move the file away to begin anew", path.display()),
+        }),
+    }
+}
+
 impl Journal {
     /// Opens or creates a journal, and gives its lines to `line`. What follows the last whole line is removed: a process
     /// was killed while it wrote.
@@ -206,6 +223,9 @@ impl Journal {
         let open = OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = open.map_err(fault("open", path))?;
         let length = scan(&file, path, line)?;
+        if length == 0 {
+            check_begin(&file, path)?;
+        }
         file.set_len(length).map_err(fault("write", path))?;
         Ok(Self { path: path.to_owned(), file })
     }

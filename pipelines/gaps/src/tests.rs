@@ -143,6 +143,24 @@ fn retracted(record: &AnswerRecord) -> AnswerRecord {
 
 const OTHER: (&str, &str) = ("hours.md", "The office opens every morning.");
 
+/// Why it exists: a file of one line without an end was overwritten.
+#[test]
+fn a_file_of_something_else_is_not_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gaps.jsonl");
+    for other in ["{\"my\":\"data\"}", "notes"] {
+        std::fs::write(&path, other).unwrap();
+        let error = crate::journal::Journal::open(&path, |_| ()).unwrap_err().to_string();
+        assert!(error.contains("move the file away"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
+    }
+    for torn in ["", "{\"jour"] {
+        std::fs::write(&path, torn).unwrap();
+        crate::journal::Journal::open(&path, |_| ()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+    }
+}
+
 #[test]
 fn questions_that_are_alike_are_one_gap_with_a_name_and_terms() {
     let bench = Bench::new();

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -89,6 +90,8 @@ pub struct Journal {
     read: u64,
     number: u64,
     has_warned: bool,
+    /// Whether what was read is of another file.
+    is_replaced: bool,
 }
 
 fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConnectorError {
@@ -133,7 +136,7 @@ impl Journal {
 
     fn of(path: &Path, file: Option<File>) -> Result<Self, ConnectorError> {
         let reader = File::open(path).map_err(fault("open", path))?;
-        Ok(Self { path: path.to_owned(), file, reader, read: 0, number: 0, has_warned: false })
+        Ok(Self { path: path.to_owned(), file, reader, read: 0, number: 0, has_warned: false, is_replaced: false })
     }
 
     /// Waits until no other process writes.
@@ -142,6 +145,7 @@ impl Journal {
     ///
     /// The operating system gives no further handle of the file.
     pub fn alone(&mut self) -> Result<Alone, ConnectorError> {
+        self.reopen()?;
         let file = self.reader.try_clone().map_err(fault("open", &self.path))?;
         match file.lock() {
             Ok(()) => Ok(Alone(Some(file))),
@@ -155,17 +159,39 @@ impl Journal {
         }
     }
 
+    /// Goes on with the file that is at the path now: it may have been restored, or replaced by an editor.
+    fn reopen(&mut self) -> Result<(), ConnectorError> {
+        let place = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+        let own = self.reader.metadata().map_err(fault("read", &self.path))?;
+        match fs::metadata(&self.path) {
+            Ok(there) if place(&there) == place(&own) => return Ok(()),
+            Ok(_) => {}
+            // Who only reads waits for another one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.is_none() => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fault("read", &self.path)(error)),
+        }
+        let new = match self.file.is_some() {
+            true => Self::open(&self.path)?,
+            false => Self::existing(&self.path)?,
+        };
+        tracing::warn!(file = %self.path.display(), "another file is at the path of the review queue, and is used from now on");
+        (self.file, self.reader, self.is_replaced) = (new.file, new.reader, true);
+        Ok(())
+    }
+
     /// Gives the lines that are new to `line`, with their places; `None` if the file begins anew.
     ///
     /// # Errors
     ///
     /// The file cannot be read, or is no journal.
     pub fn follow(&mut self, mut line: impl FnMut(Option<(Line, Place)>)) -> Result<(), ConnectorError> {
+        self.reopen()?;
         let length = self.reader.metadata().map_err(fault("read", &self.path))?.len();
-        if length == self.read {
+        if length == self.read && !self.is_replaced {
             return Ok(());
         }
-        if length < self.read {
+        if length < self.read || std::mem::take(&mut self.is_replaced) {
             (self.read, self.number) = (0, 0);
             line(None);
         }
@@ -177,7 +203,17 @@ impl Journal {
             reader.read_until(b'\n', &mut bytes).map_err(fault("read", &self.path))?;
             // What follows the last whole line is being written, or was when a process was killed.
             if bytes.last() != Some(&b'\n') {
-                return Ok(());
+                // Without a whole line, the file is new, or not ours.
+                let first = serde_json::to_vec(&Line::Journal { form: FORM }).unwrap_or_default();
+                return match self.number == 0 && !first.starts_with(&bytes) {
+                    true => Err(ConnectorError::Unreadable {
+                        reason: format!(
+                            "{}: this is no review queue; move the file away to begin anew",
+                            self.path.display()
+                        ),
+                    }),
+                    false => Ok(()),
+                };
             }
             let number = self.number + 1;
             let unreadable = |what: String| ConnectorError::Unreadable {

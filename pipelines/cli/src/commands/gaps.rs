@@ -76,6 +76,7 @@ enum Form {
 pub(super) fn run(args: &GapsArgs) -> Outcome {
     let plan = args.pipeline.described()?;
     let path = journal(&plan, args.node.as_deref())?;
+    output::check_apart("--output", args.output.as_deref(), &path)?;
     let mut book = Book::new(None);
     let fault = |error| Fault::Run(anyhow!("{error}"));
     if !Journal::read(&path, |line| book.take(line)).map_err(fault)? {

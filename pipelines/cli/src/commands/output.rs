@@ -33,6 +33,17 @@ pub(super) fn check_file(option: &str, path: Option<&Path>) -> Result<(), Fault>
     can_write(path).map_err(|error| fault(option, path, &error))
 }
 
+/// Refuses an output file that is the journal whose content it would get.
+pub(super) fn check_apart(option: &str, path: Option<&Path>, journal: &Path) -> Result<(), Fault> {
+    let is_same = |path: &Path| path.canonicalize().ok().zip(journal.canonicalize().ok()).is_some_and(|(a, b)| a == b);
+    match path.filter(|path| is_same(path)) {
+        Some(path) => {
+            Err(Fault::Told(anyhow!("{option} {}: this is the journal itself, which would be lost", path.display())))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The same for the directory of an option, in which these files will be written.
 pub(super) fn check_directory(option: &str, path: Option<&Path>, files: &[&str]) -> Result<(), Fault> {
     let Some(path) = path else { return Ok(()) };

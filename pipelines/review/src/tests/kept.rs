@@ -34,6 +34,38 @@ fn a_kill_within_a_write_loses_nothing_and_queues_nothing_twice() {
     assert_eq!(list(&bench.open(), false), items);
 }
 
+/// Why it exists: a file of one line without an end was taken for a journal whose first line a kill had cut off.
+#[test]
+fn a_file_of_something_else_is_not_overwritten() {
+    for other in ["{\"my\":\"data\"}", "notes", "{\"journal\":{\"form\":1}} and more", "\0\u{1}"] {
+        let bench = Bench::new(DECLINED);
+        fs::write(bench.path(), other).unwrap();
+        let error = Queue::open("review", &bench.path()).and_then(|queue| queue.counts()).unwrap_err().to_string();
+        assert!(error.contains("move the file away"), "{error}");
+        assert_eq!(fs::read_to_string(bench.path()).unwrap(), other);
+    }
+}
+
+/// Why it exists: after an editor had replaced the file, verdicts went to a file that nobody could read any more.
+#[test]
+fn another_file_in_the_place_of_the_journal_is_gone_on_with() {
+    let bench = Bench::new(DECLINED);
+    let queue = bench.open();
+    bench.take(&queue, &[declined(0), declined(1)]);
+    let copy = bench.path().with_extension("copy");
+    fs::copy(bench.path(), &copy).unwrap();
+    fs::rename(&copy, bench.path()).unwrap();
+    let id = list(&queue, false)[0].id.clone();
+    queue.judge(&id, &says(Verdict::Bad)).unwrap();
+    let counts = queue.counts().unwrap();
+    assert_eq!((counts.open, counts.judged), (1, 1));
+    assert_eq!(bench.open().counts().unwrap(), counts, "the verdict is in the file that is there");
+    // It was moved away: another one begins.
+    fs::rename(bench.path(), &copy).unwrap();
+    bench.take(&queue, &[declined(2)]);
+    assert_eq!((open(&queue), open(&bench.open())), (vec!["c2".to_owned()], vec!["c2".to_owned()]));
+}
+
 #[test]
 fn a_reader_does_not_wait_for_a_line_that_is_being_written() {
     let bench = Bench::new(DECLINED);

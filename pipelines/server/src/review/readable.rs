@@ -41,7 +41,9 @@ impl<'a> Readable<'a> {
     ///
     /// A corpus cannot be read.
     pub async fn document(&mut self, id: &ReviewDocument) -> Result<bool, ApiError> {
-        if self.corpora.iter().all(|(_, is_open)| *is_open) {
+        // A corpus may have gone since.
+        let is_gone = id.corpus.as_ref().is_some_and(|name| self.corpora.iter().all(|(corpus, _)| corpus != name));
+        if !is_gone && self.corpora.iter().all(|(_, is_open)| *is_open) {
             return Ok(true);
         }
         if let Some(known) = self.known.get(id) {
@@ -56,8 +58,13 @@ impl<'a> Readable<'a> {
         let engine = self.served.engine();
         let aliases = engine.epochs().current().aliases.clone();
         // Without another source, the name is that of a time when there was one.
+        let is_here = |name: &&str| self.corpora.iter().any(|(corpus, _)| **corpus == **name);
+        let meant = named.as_deref().map(|name| aliases.told_apart(name).map_or(name, |name| name));
         let is_meant = |corpus: &str| {
-            named.as_deref().is_none_or(|name| aliases.told_apart(corpus).is_none_or(|known| **known == *name))
+            meant.is_none_or(|name| match aliases.told_apart(corpus) {
+                Some(known) => **known == *name,
+                None => is_here(&name),
+            })
         };
         for (corpus, is_open) in self.corpora.iter().filter(|(corpus, _)| is_meant(corpus)) {
             if let Some(store) = engine.documents(corpus).filter(|_| *is_open) {

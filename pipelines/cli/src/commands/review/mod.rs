@@ -16,7 +16,7 @@ use turnflow_review::journal::Judged;
 use turnflow_review::queue::Queue;
 use turnflow_review::verdicts;
 
-use super::output::{check_directory, check_file};
+use super::output::{check_apart, check_directory, check_file};
 use super::{Fault, Outcome, PipelineArgs, output, write};
 
 /// The files of an export.
@@ -88,6 +88,7 @@ pub(super) fn run(args: &ReviewArgs) -> Outcome {
     check_directory("--export", args.export.as_deref(), &FILES)?;
     let plan = args.pipeline.described()?;
     let (node, path) = journal(&plan, args.node.as_deref())?;
+    check_apart("--output", args.output.as_deref(), &path)?;
     let missing = || {
         let path = path.display();
         Fault::Told(anyhow!("there is no `{path}` yet: a run of this pipeline writes it"))

@@ -26,6 +26,7 @@ const COUNTED: &str = r#"Pipeline(
         "alerts": Alerts(input: "answer", path: "alerts.jsonl", rules: {
             "fast": (of: Latency(0.5), fire: Below(600), at_least: 1),
         }),
+        "review": Review(input: "answer", path: "review.jsonl", rules: { "sample": (of: Any) }),
         "also": UserTurns(input: "far"),
         "kept": JsonLinesSink(input: "also", path: "kept.jsonl"),
     },
