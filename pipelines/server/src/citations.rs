@@ -31,7 +31,10 @@ pub struct Source {
 
 /// The titles of passages, by the names of their corpora, where records have them, and by their ids.
 #[derive(Debug, Default)]
-pub struct Titles(HashMap<(Option<Arc<str>>, Arc<str>), Arc<str>>);
+pub struct Titles(HashMap<InCorpus, Arc<str>>);
+
+/// The name of a corpus, where records have it, and the id of a passage.
+type InCorpus = (Option<Arc<str>>, Arc<str>);
 
 impl Titles {
     /// Adds those of an answer's passages.
