@@ -129,6 +129,20 @@ async fn picture(app: &App, id: &str, page: u32, params: &CitedParams) -> Result
     Ok((headers, png.ok_or_else(none)?).into_response())
 }
 
+/// The corpora that may be meant by a name under which a record has a corpus: itself, and those with its source. None, if it
+/// is gone; all, if the record names none.
+pub(crate) fn meant(served: &Served, told_apart: Option<&str>) -> Vec<Arc<str>> {
+    let mut corpora: Vec<Arc<str>> = served.engine().corpora().into_iter().map(|(corpus, ..)| corpus).collect();
+    let Some(name) = told_apart else { return corpora };
+    if corpora.iter().all(|corpus| **corpus != *name) {
+        return Vec::new();
+    }
+    let aliases = served.engine().epochs().current().aliases.clone();
+    // Without another source, all have the same documents.
+    corpora.retain(|corpus| aliases.told_apart(corpus) == aliases.told_apart(name));
+    corpora
+}
+
 /// The passages of a document that these groups may read, and their corpus: the first of those for which `has` is greatest,
 /// which is at most `most`; `None` if there are none. `told_apart` is the name under which a record has the corpus, if it names one.
 pub(crate) async fn document_of(
@@ -140,12 +154,7 @@ pub(crate) async fn document_of(
     groups: &[Arc<str>],
 ) -> Result<Option<(Arc<str>, Vec<Arc<Chunk>>)>, ApiError> {
     let mut found: Option<(usize, Arc<str>, Vec<Arc<Chunk>>)> = None;
-    let aliases = served.engine().epochs().current().aliases.clone();
-    let meant = told_apart.map(|name| aliases.told_apart(name).map_or(name, |name| name));
-    // Without another source, the name is that of a time when there was one.
-    let is_meant =
-        |corpus: &str| meant.is_none_or(|name| aliases.told_apart(corpus).is_none_or(|known| **known == *name));
-    for (corpus, ..) in served.engine().corpora().into_iter().filter(|(corpus, ..)| is_meant(corpus)) {
+    for corpus in meant(served, told_apart) {
         let passages = served.engine().passages(&corpus, id, groups).await;
         let passages = passages.map_err(|error| ApiError::server(format!("The corpus cannot be read: {error}")))?;
         let fits = has(&passages);

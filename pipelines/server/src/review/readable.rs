@@ -7,6 +7,7 @@ use std::sync::Arc;
 use turnflow_engine::connector::{ReviewDocument, ReviewHit, ReviewItem};
 
 use crate::auth::Principal;
+use crate::cited::meant;
 use crate::error::ApiError;
 use crate::served::Served;
 
@@ -56,17 +57,8 @@ impl<'a> Readable<'a> {
 
     async fn find(&self, ReviewDocument { document: id, corpus: named }: &ReviewDocument) -> Result<bool, ApiError> {
         let engine = self.served.engine();
-        let aliases = engine.epochs().current().aliases.clone();
-        // Without another source, the name is that of a time when there was one.
-        let is_here = |name: &&str| self.corpora.iter().any(|(corpus, _)| **corpus == **name);
-        let meant = named.as_deref().map(|name| aliases.told_apart(name).map_or(name, |name| name));
-        let is_meant = |corpus: &str| {
-            meant.is_none_or(|name| match aliases.told_apart(corpus) {
-                Some(known) => **known == *name,
-                None => is_here(&name),
-            })
-        };
-        for (corpus, is_open) in self.corpora.iter().filter(|(corpus, _)| is_meant(corpus)) {
+        let meant = meant(self.served, named.as_deref());
+        for (corpus, is_open) in self.corpora.iter().filter(|(corpus, _)| meant.contains(corpus)) {
             if let Some(store) = engine.documents(corpus).filter(|_| *is_open) {
                 let id = id.to_string();
                 let found = tokio::task::spawn_blocking(move || store.get(&id)).await;

@@ -26,9 +26,13 @@ const CONFIG: &str = r#"Serve(tokens: [
 ])"#;
 
 fn start(directory: &Path) -> Server {
+    start_with(directory, TWO)
+}
+
+fn start_with(directory: &Path, pipeline: &str) -> Server {
     std::fs::write(directory.join("serve.ron"), CONFIG).unwrap();
     let secrets = [("ADMIN", "admin-secret"), ("ANN", "ann-secret")];
-    Server::start(directory, TWO, &["--config", "serve.ron"], &secrets)
+    Server::start(directory, pipeline, &["--config", "serve.ron"], &secrets)
 }
 
 async fn put(server: &Server, corpus: &str, text: &str, groups: &str) {
@@ -107,6 +111,19 @@ async fn documents_of_two_corpora_may_have_one_id() {
     let shown = server.send("GET", &turn, None).await.1;
     assert!(!shown.to_string().contains("five crowns"), "{shown}");
     assert_eq!(shown["question"], "What do giraffe tickets cost?");
+    put(&server, "docs", "Giraffe tickets cost five crowns.", "staff").await;
+    assert!(server.send("GET", &turn, None).await.1.to_string().contains("five crowns"));
+    drop(server);
+
+    // Also when its corpus is gone, and the only one that is left has a document of the same id.
+    let one = TWO.lines().filter(|line| !line.contains("\"docs\"")).collect::<Vec<_>>().join("\n");
+    let server = start_with(directory.path(), &one.replace("[\"in docs\", \"in other\"]", "[\"in other\"]"));
+    until(async || !search(&server, "penguin%20tickets").await.is_empty()).await;
+    let shown = server.send("GET", &turn, None).await.1;
+    assert!(
+        shown["question"] == "What do giraffe tickets cost?" && !shown.to_string().contains("five crowns"),
+        "{shown}"
+    );
 }
 
 /// Why it exists: the link of a passage opened the passage of another corpus of the same documents, and said that the text was
